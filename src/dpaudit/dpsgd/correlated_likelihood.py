@@ -14,8 +14,8 @@ that are at least ``bands`` steps apart that is two numbers; with sampling in ev
 and ``b`` bands it is ``2^(b-1)``.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias, final
+from collections.abc import Iterator
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import (
     CountLikelihood,
+    State,
     checked_step,
     saved_counts,
     saved_rows,
@@ -126,7 +127,7 @@ class MatchedSums:
         rows[had] = likelihood.log_likelihood
         return rows
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         return {
             "matched": self._total.copy(),
@@ -134,7 +135,7 @@ class MatchedSums:
             "matched_steps": np.array([self.steps]),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
         self._total = saved_rows(saved, "matched", self._total.shape)
         self._squares = saved_rows(saved, "squares", self._squares.shape)
@@ -261,7 +262,7 @@ class PatternLikelihood:
                 moves.append((state, (now, kept), probability, float(mean)))
         return moves
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         found = {
             "ratio": self._ratio.copy(),
@@ -272,7 +273,7 @@ class PatternLikelihood:
             found |= cohort.saved()
         return found
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
         self._ratio = saved_rows(saved, "ratio", self._ratio.shape)
         whitening = self._whitening
@@ -356,10 +357,10 @@ class _Cohort:
         self._log = found - total
         return total
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         return {f"cohort.{self.number}": self._log.copy()}
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         shape = (len(self.states), len(self.at))
         self._log = saved_rows(saved, f"cohort.{self.number}", shape)
 

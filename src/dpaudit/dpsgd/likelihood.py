@@ -22,7 +22,7 @@ space where even those underflow.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,7 @@ from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 __all__ = [
     "STRETCH",
     "CountLikelihood",
+    "State",
     "checked_step",
     "fill_powers",
     "log_kernel",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
+State: TypeAlias = Mapping[str, NDArray[np.generic]]  # arrays of a checkpoint
 
 STRETCH = 4096  # coordinates looked at together: their numbers stay in the cache
 _TERMS = 1 << 18  # looked at together in log space
@@ -126,7 +128,7 @@ class CountLikelihood:
         """Return all that was seen, as arrays that ``restore`` takes."""
         return {"log_likelihood": self.log_likelihood}
 
-    def restore(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
         rows = saved_rows(saved, "log_likelihood", self._shape())
         for i, stretch in enumerate(self._stretches):
@@ -258,9 +260,7 @@ def checked_step(
     return scales
 
 
-def saved_rows(
-    saved: Mapping[str, NDArray[np.generic]], name: str, shape: tuple[int, ...]
-) -> Floats:
+def saved_rows(saved: State, name: str, shape: tuple[int, ...]) -> Floats:
     """Return saved numbers as floats; refuse those of something else."""
     rows = _saved(saved, name)
     if rows.shape != shape or rows.dtype != np.float64 or np.isnan(rows).any():
@@ -271,20 +271,20 @@ def saved_rows(
     return np.array(rows, np.float64)  # whoever saved them keeps theirs
 
 
-def saved_counts(
-    saved: Mapping[str, NDArray[np.generic]], name: str, size: int
-) -> list[int]:
+def saved_counts(saved: State, name: str, size: int) -> list[int]:
     """Return saved whole numbers, none below 0; refuse those of something else."""
-    found: NDArray[Any] = _saved(saved, name)
-    if found.shape != (size,) or found.dtype.kind not in "iub" or (found < 0).any():
+    found = _saved(saved, name)
+    whole = found.shape == (size,) and found.dtype.kind in "iub"
+    counts = [int(each) for each in found.tolist()] if whole else [-1]
+    if min(counts, default=0) < 0:
         raise InvalidInputError(
             f"saved numbers {name!r} must be {size} counts, got {found.dtype} of shape "
             f"{found.shape}; they belong to another audit"
         )
-    return [int(each) for each in found]
+    return counts
 
 
-def _saved(saved: Mapping[str, NDArray[np.generic]], name: str) -> NDArray[np.generic]:
+def _saved(saved: State, name: str) -> NDArray[np.generic]:
     if name not in saved:
         raise InvalidInputError(
             f"saved numbers {name!r} are missing; they belong to another audit"

@@ -19,10 +19,9 @@ A batch of ``b`` records leaves a canary ``b - 1`` places if another is in it al
 two differ by about one part in ``b``.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import (
     STRETCH,
+    State,
     checked_step,
     log_kernel,
     saved_counts,
@@ -176,7 +176,7 @@ class ShuffledLikelihood:
         rows = [log_sum(self._epoch.T + probabilities) for probabilities in split]
         return np.ascontiguousarray(self._past.T + np.transpose(rows))
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         return {
             "past": self._past.copy(),
@@ -184,7 +184,7 @@ class ShuffledLikelihood:
             "batches_seen": np.array([self._seen]),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
         self._past = saved_rows(saved, "past", self._past.shape)
         self._epoch = saved_rows(saved, "epoch", self._epoch.shape)

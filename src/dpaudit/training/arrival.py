@@ -20,20 +20,22 @@ again until one is not void has another chance of being wrong than alpha.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import isfinite, sqrt
-from typing import Any, Final, NoReturn, final
+from typing import Final, NoReturn, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.dpsgd.likelihood import saved_counts
+from dpaudit.dpsgd.likelihood import State, saved_counts
 from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.verdict import SignalRecovery
 
 __all__ = ["Arrivals"]
+
+Floats: TypeAlias = NDArray[np.float64]
 
 _SEALED: Final = "arrival"
 
@@ -74,7 +76,7 @@ class Arrivals:
     def __reduce__(self) -> NoReturn:
         raise VoidAuditError("what tells the coins cannot be pickled")
 
-    def observe(self, sums: NDArray[Any], joined: NDArray[Any]) -> None:
+    def observe(self, sums: NDArray[np.number], joined: NDArray[np.number]) -> None:
         """Add one step.
 
         Args:
@@ -94,7 +96,7 @@ class Arrivals:
         self._sums[1] += more * joined
 
     def found(
-        self, gathered: Callable[[NDArray[Any]], NDArray[Any]] = lambda own: own
+        self, gathered: Callable[[Floats], Floats] = lambda own: own
     ) -> SignalRecovery | None:
         """Return the slope with its error; None if nothing joined.
 
@@ -118,7 +120,7 @@ class Arrivals:
             by_program=self._by_program,
         )
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return what was gathered, in a form that only the key can read."""
         # A number of its own for every save: no two are sealed alike.
         number = secrets.randbits(63)
@@ -128,7 +130,7 @@ class Arrivals:
             _SEALED: self._key.sealed(_SEALED, number, np.frombuffer(plain, np.uint8)),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned."""
         steps, number = saved_counts(saved, f"{_SEALED}.steps", 2)
         sealed = saved.get(_SEALED)
@@ -140,7 +142,8 @@ class Arrivals:
             raise InvalidInputError(
                 "the state does not hold what the audit gathered of its canaries"
             )
-        opened = np.frombuffer(self._key.sealed(_SEALED, number, sealed).tobytes())
+        plain = self._key.sealed(_SEALED, number, np.asarray(sealed, np.uint8))
+        opened = np.frombuffer(plain.tobytes())
         if not np.isfinite(opened).all():
             raise InvalidInputError("the state was changed, or is of another key")
         rows = opened.reshape(-1, self._sums.shape[1]).copy()
@@ -152,7 +155,7 @@ class Arrivals:
         )
         self._of_sums.step = self._of_joins.step = steps
 
-    def _kept(self) -> NDArray[np.float64]:
+    def _kept(self) -> Floats:
         """Return all that is gathered, in rows of coordinates."""
         recent = (self._of_sums.recent, self._of_joins.recent)
         return np.concatenate([self._sums, *recent])

@@ -16,7 +16,7 @@ state of another audit is refused. It says nothing about the coins that the nois
 do not say: how these answered to the coins is sealed with the key (``arrival``).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from math import isclose
 from pathlib import Path
@@ -29,7 +29,7 @@ from dpaudit import _validate
 from dpaudit._codec import decode, encode
 from dpaudit._files import whole_file
 from dpaudit._progress import progress_note
-from dpaudit.dpsgd.likelihood import saved_rows
+from dpaudit.dpsgd.likelihood import State, saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.as_run import configured
 from dpaudit.dpsgd.planning.training import TrainingSetup
@@ -67,7 +67,7 @@ from dpaudit.training.steps import ConfiguredSteps
 
 __all__ = ["Gather", "TrainingAudit", "coordinates_needed", "per_coordinate"]
 
-State: TypeAlias = Mapping[str, NDArray[Any]]
+Floats: TypeAlias = NDArray[np.float64]
 Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
@@ -234,8 +234,8 @@ class TrainingAudit:
 
     def observe(
         self,
-        sums: NDArray[Any],
-        joined: NDArray[Any],
+        sums: NDArray[np.number],
+        joined: NDArray[np.number],
         scale: NDArray[np.float64] | None = None,
         *,
         noise: float | None = None,
@@ -261,7 +261,10 @@ class TrainingAudit:
         self._arrivals.observe(sums, joined)
 
     def watch_noise(
-        self, noise: NDArray[Any], multiplier: float, sums: Sequence[NDArray[Any]]
+        self,
+        noise: NDArray[np.float64],
+        multiplier: float,
+        sums: Sequence[NDArray[np.float64]],
     ) -> None:
         """Take note of the noise of a step; the guesser never learns it.
 

@@ -7,14 +7,14 @@ run that nobody audits. What ends a program, such as Ctrl-C, passes.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final, ParamSpec, TypeVar, final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit._canonical import parsed, text
 from dpaudit._codec import decode, encode
+from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import DpAuditError, VoidAuditError, on_one_line
 from dpaudit.game.findings import Finding, inconclusive, invalid
 from dpaudit.game.text.findings import sentence
@@ -77,14 +77,14 @@ class Guard:
         """Return why the audit stopped, if it did."""
         return () if self.failure is None else (self.failure,)
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return why the audit stopped, as arrays that ``restore`` takes."""
         if self.failure is None:
             return {}
         kept = text(encode(self.failure)).encode()
         return {_STATE: np.frombuffer(kept, np.uint8)}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Stay stopped, if the audit was when it was saved."""
         if _STATE in state:
             kept = state[_STATE].astype(np.uint8).tobytes()

@@ -34,15 +34,15 @@ All of it is a function of what the guesser sees, and no coin is touched: a poor
 estimate costs power, never validity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import expm1, sqrt
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpaudit.dpsgd.likelihood import CountLikelihood, saved_counts, saved_rows
+from dpaudit.dpsgd.likelihood import CountLikelihood, State, saved_counts, saved_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.sampling import Differences, Poisson, SumDistribution
@@ -243,14 +243,14 @@ class SumsReading:
         self.trusted = float(trusted.mean())
         return rows * trusted[:, np.newaxis]
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         found = {"steps": np.array([self.steps, self.odd])}
         for i, part in enumerate(self._parts):
             found |= {f"{i}.{name}": array for name, array in part.saved().items()}
         return found
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
         self.steps, self.odd = saved_counts(saved, "steps", 2)
         for i, part in enumerate(self._parts):
@@ -304,7 +304,7 @@ class _Part:
             distribution=self._distribution,
         )
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         kept = {} if self._before is None else {"before": self._before}
         return {
             **self._likelihood.saved(),
@@ -316,7 +316,7 @@ class _Part:
             "total": self._total.copy(),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         shape = (self._coordinates,)
         steps, added, alike, repeating = saved_counts(saved, "counts", 4)
         self._choose(repeats=bool(repeating))

@@ -13,16 +13,16 @@ taken off a noisy sum, tells the coins: all of it is sealed with the key when sa
 
 import secrets
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan, sqrt
-from typing import Any, Final, NoReturn, TypeAlias, final
+from typing import Final, NoReturn, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.likelihood import saved_counts
+from dpaudit.dpsgd.likelihood import State, saved_counts
 from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
@@ -115,9 +115,9 @@ class NoiseWatch:
 
     def observe(
         self,
-        noise: NDArray[Any],
+        noise: NDArray[np.float64],
         multiplier: float,
-        sums: Sequence[NDArray[Any]] = (),
+        sums: Sequence[NDArray[np.float64]] = (),
     ) -> None:
         """Add one step.
 
@@ -238,7 +238,7 @@ class NoiseWatch:
             ),
         ), passed
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return what was gathered, in a form that only the key can read."""
         # A number of its own for every save: no two are sealed alike.
         number = secrets.randbits(63)
@@ -258,7 +258,7 @@ class NoiseWatch:
             _SEALED: self._key.sealed(_SEALED, number, np.frombuffer(plain, np.uint8)),
         }
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned."""
         steps, rows, number = saved_counts(saved, f"{_SEALED}.steps", 3)
         recent, unit = self._whitening.recent.shape, self._rounding.unit.shape
@@ -273,7 +273,8 @@ class NoiseWatch:
             raise InvalidInputError(
                 "the state does not hold what the audit gathered of the noise"
             )
-        pieces = np.split(self._key.sealed(_SEALED, number, sealed), ends[:-1])
+        opened = self._key.sealed(_SEALED, number, np.asarray(sealed, np.uint8))
+        pieces = np.split(opened, ends[:-1])
         of_steps, totals, values, numbers, units, newest, errors = (
             piece.view(kind).reshape(shape).copy()
             for piece, kind, shape in zip(pieces, kinds, shapes, strict=True)

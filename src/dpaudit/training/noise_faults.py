@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, sqrt
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 _Floats: TypeAlias = NDArray[np.float64]
+_Rows: TypeAlias = NDArray[np.floating]
 _Places: TypeAlias = NDArray[np.int64]
 _Values: TypeAlias = float | NDArray[np.float64]
 _Findings: TypeAlias = tuple[Finding, ...]
@@ -109,7 +110,7 @@ class NoiseSeen:
         )
 
 
-def sums_of(rows: NDArray[Any], errors: _Values = 0.0) -> _Floats:
+def sums_of(rows: _Rows, errors: _Values = 0.0) -> _Floats:
     """Return sums over rows at each coordinate, and extremes.
 
     These are sums, squares, squares of errors, how many values surely and perhaps lie
@@ -148,7 +149,7 @@ def add_row(totals: _Floats, row: _Floats, size: _Floats, off: _Floats) -> None:
 
 
 def slack_of(
-    rows: NDArray[Any], errors: _Floats, rounding: _Floats
+    rows: _Rows, errors: _Floats, rounding: _Floats
 ) -> tuple[_Floats, _Floats]:
     """Return by what angle rounding may turn each row, and each column.
 
@@ -277,11 +278,11 @@ class _Tested:
         return np.asarray(self.chances <= BUDGET)
 
 
-def _summed(by: _Places, *totals: _Floats) -> tuple[NDArray[Any], ...]:
+def _summed(by: _Places, *totals: _Floats) -> tuple[_Places, list[_Floats]]:
     """Return which parameters or coordinates have values, and sums of each of them."""
-    sums = [np.bincount(by, each) for each in totals]
+    sums = [np.asarray(np.bincount(by, each), np.float64) for each in totals]
     which = np.flatnonzero(sums[0])
-    return which, *(each[which] for each in sums)
+    return which, [each[which] for each in sums]
 
 
 def _scales(
@@ -305,7 +306,9 @@ def _scales(
     if centred:
         squares = squares - np.square(sums) / np.maximum(count, 1)
         count = np.maximum(count - 1, 0)
-    which, sizes, sums, off = _summed(groups, count, np.maximum(squares, 0.0), rounding)
+    which, (sizes, sums, off) = _summed(
+        groups, count, np.maximum(squares, 0.0), rounding
+    )
     whole, values, error = sums.sum(), sizes.sum(), off.sum()
     if steps is not None:
         whole, error = steps.squares.sum(), steps.rounding.sum()
@@ -368,7 +371,7 @@ def detectable_step(seen: NoiseSeen) -> float:
 
 def _means(by: _Places, totals: _Floats, *, free: bool = False) -> _Tested:
     """Return the mean of each coordinate or parameter, at any scale if ``free``."""
-    which, sizes, sums, squares, rounding = _summed(by, *totals[:4])
+    which, (sizes, sums, squares, rounding) = _summed(by, *totals[:4])
     chances = mean_chance(sums, sizes, rounding)
     if free:
         cosines = np.abs(sums) / np.sqrt(np.where(squares > 0, squares * sizes, 1.0))
@@ -422,7 +425,7 @@ class AlikeRows:
         return np.asarray(self.first == np.arange(len(self.first)))
 
 
-def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> AlikeRows:
+def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
     """Return how alike rows are, if there are two of three places that are not 0.
 
     Args:
@@ -471,9 +474,7 @@ def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> AlikeRows
 _Slack: TypeAlias = tuple[_Values, _Values]  # of rows and of columns
 
 
-def compared(
-    rows: NDArray[Any], slack: _Slack = (0.0, 0.0)
-) -> tuple[AlikeRows, AlikeRows]:
+def compared(rows: _Rows, slack: _Slack = (0.0, 0.0)) -> tuple[AlikeRows, AlikeRows]:
     """Return how alike steps are, and how alike coordinates, if not all zero."""
     return (
         _compare(rows, int(rows.any(0).sum()), slack[0]),
@@ -481,7 +482,7 @@ def compared(
     )
 
 
-def _centred(rows: NDArray[Any], slack: _Slack) -> tuple[AlikeRows, AlikeRows]:
+def _centred(rows: _Rows, slack: _Slack) -> tuple[AlikeRows, AlikeRows]:
     """Return the same without what is constant at each coordinate.
 
     Coordinates then have a place less. Steps have cosines of -1 / (steps - 1) on
@@ -494,7 +495,7 @@ def _centred(rows: NDArray[Any], slack: _Slack) -> tuple[AlikeRows, AlikeRows]:
     return steps, _compare(less.T, len(rows) - 1, slack[1])
 
 
-def _evened(rows: NDArray[Any]) -> NDArray[Any]:
+def _evened(rows: _Rows) -> _Rows:
     """Return steps with every coordinate at one scale; zeros stay."""
     scale = np.sqrt(np.square(rows, dtype=np.float64).sum(0) / max(len(rows), 1))
     return (rows / np.where(scale > 0, scale, 1.0)).astype(np.float32)
@@ -618,9 +619,7 @@ def _of_steps(seen: NoiseSeen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Find
     return faults, remarks
 
 
-def _taken(
-    seen: NoiseSeen, rows: _Places, columns: _Places
-) -> tuple[NDArray[Any], _Slack]:
+def _taken(seen: NoiseSeen, rows: _Places, columns: _Places) -> tuple[_Rows, _Slack]:
     """Return some steps at some coordinates, and their slack."""
     by_row, by_column = seen.slack
     return seen.rows[np.ix_(rows, columns)], (by_row[rows], by_column[columns])
@@ -647,7 +646,7 @@ def _repeated(seen: NoiseSeen) -> tuple[_Findings, _Places, _Places]:
 
 
 def _repeated_steps(
-    seen: NoiseSeen, pairs: AlikeRows, left: NDArray[Any], numbers: _Places
+    seen: NoiseSeen, pairs: AlikeRows, left: _Rows, numbers: _Places
 ) -> Finding:
     """Tell of equal or opposite steps, and of the cause that their lags point to."""
     again = np.flatnonzero(~pairs.kept)

@@ -5,15 +5,14 @@ canary joins are known, a number for each coordinate (``MatchedPart``); where th
 not, a likelihood of each way in which it may have joined (``PatternPart``).
 """
 
-from collections.abc import Mapping
 from math import sqrt
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.dpsgd.correlated_likelihood import MatchedSums, PatternLikelihood
-from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
+from dpaudit.dpsgd.likelihood import State, saved_counts, saved_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.sampling import Poisson
@@ -55,11 +54,11 @@ class Part(Protocol):
         """Return ``ln L(N)``, and how far each coordinate can be trusted."""
         ...
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         ...
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned."""
         ...
 
@@ -102,11 +101,11 @@ class MatchedPart:
         scale = NoiseScale(values, chances).of(quartile_distance(standard))
         return self._seen.log_likelihood(s, scale), np.ones(len(signal))
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         return self._seen.saved()
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned."""
         self._seen.restore(saved)
 
@@ -142,11 +141,11 @@ class PatternPart:
         ratio = self._seen.log_ratio
         return np.stack([np.zeros(len(ratio)), ratio], axis=1), np.ones(len(ratio))
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         return {**self._seen.saved(), **self._noise.saved()}
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned."""
         self._seen.restore(saved)
         self._noise.restore(saved)
@@ -178,11 +177,11 @@ class Smoothed:
         self.value += (width - self.value) / self.alike
         return self.value
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return all that was seen, as arrays that ``restore`` takes."""
         return {"width": np.array([self.value]), "alike": np.array([self.alike])}
 
-    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, saved: State) -> None:
         """Go on from what ``saved`` returned."""
         (self.value,) = map(float, saved_rows(saved, "width", (1,)))
         (self.alike,) = saved_counts(saved, "alike", 1)

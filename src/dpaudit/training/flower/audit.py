@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
+from dpaudit.dpsgd.likelihood import State, saved_counts, saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
@@ -317,7 +317,7 @@ class FlowerAudit:
         """
         counts = np.array([self._lost, self._silent, self._beyond])
         norm = np.array([Stated.by(self._strategy).norm, self._share])
-        more: dict[str, NDArray[Any]] = {_ROUNDS: counts, _NORM: norm}
+        more: State = {_ROUNDS: counts, _NORM: norm}
         self._audit.save(path, more)
 
     def resume(self, path: str | Path) -> None:

@@ -19,7 +19,7 @@ guesser looks for a canary at the size that this program gives it, not at the si
 it should have.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import inf, sqrt
 from typing import Any, Final, TypeAlias, final
@@ -31,7 +31,7 @@ from opacus.optimizers import DPOptimizer
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 from torch.utils.data import default_collate
 
-from dpaudit.dpsgd.likelihood import saved_rows
+from dpaudit.dpsgd.likelihood import State, saved_rows
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import (
     Finding,
@@ -172,11 +172,11 @@ class ExampleReader:
         self._forget_failed()
         self.steps.begin()
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return what else was seen, as arrays that ``restore`` takes."""
         return {_STATE: np.array([self.largest, self._above], np.float64)}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
         self.largest, above = map(float, saved_rows(state, _STATE, (2,)))
         self._above = int(above)

@@ -6,16 +6,16 @@ is wrong. All of it goes into the ledger of the result, and into every checkpoin
 that a run which was broken off says in the end what one in a piece would have said.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, final
+from typing import final
 
 import torch
-from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit._codec import decode
 from dpaudit.accounting.curves import HasHistory
+from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, not_checked
 from dpaudit.training.opacus.attachment import Attachment
@@ -136,7 +136,7 @@ class StageChecks:
         yield from self.conservation.checks(alone=alone)
         yield from self.conservation.faults()
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self) -> State:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
         kept = {
             "examined": sorted(self._examined),
@@ -147,7 +147,7 @@ class StageChecks:
         }
         return {_STATE: packed(kept)}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
         fields = {"examined", "changed", "steps", "batches"}
         plain = unpacked(state, _STATE, {*fields, "conservation"})

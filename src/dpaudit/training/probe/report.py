@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _canonical
 from dpaudit._canonical import Scalar
+from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, fault, inspected, not_checked
 from dpaudit.game.text.findings import sentence
@@ -115,9 +116,7 @@ def packed(plain: Mapping[str, Any]) -> NDArray[np.uint8]:
     return np.frombuffer(_canonical.text(plain).encode(), np.uint8)
 
 
-def unpacked(
-    state: Mapping[str, NDArray[Any]], name: str, fields: set[str]
-) -> Mapping[str, Any]:
+def unpacked(state: State, name: str, fields: set[str]) -> Mapping[str, Any]:
     """Return what ``packed`` made of an object with these fields."""
     kept = state.get(name)
     if kept is None or kept.dtype != np.uint8:
