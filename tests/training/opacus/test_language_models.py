@@ -19,8 +19,7 @@ from private_runs import attach
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.opacus.insertion import canary_layout
-from dpaudit.training.opacus.parameter_types import parameter_types_of
+from dpaudit.training.opacus.insertion import canary_layout, parameter_types_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

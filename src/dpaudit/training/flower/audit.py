@@ -45,11 +45,11 @@ from dpaudit.training.flower.setup import (
     Replies,
     Stated,
     canary_clients,
+    checks_of_users,
     clips_on_clients,
     insertion_setting,
     takes_mean,
 )
-from dpaudit.training.flower.stage_checks import checks_of_users
 from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Arrays, Layout
 from dpaudit.training.probe.report import LEAST, Sensitivity

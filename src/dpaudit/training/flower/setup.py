@@ -20,6 +20,7 @@ from dpaudit import _validate
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
+from dpaudit.game.findings import Finding, Stage, canary_tested, not_checked
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint
 from dpaudit.training.audit import coordinates_needed, per_coordinate
 
@@ -29,6 +30,7 @@ __all__ = [
     "Replies",
     "Stated",
     "canary_clients",
+    "checks_of_users",
     "clips_on_clients",
     "insertion_setting",
     "one_of",
@@ -201,3 +203,34 @@ def takes_mean(strategy: Any) -> bool:  # noqa: ANN401
 def one_of(records: Mapping[str, Any], otherwise: str) -> str:
     """Return the name of the first of some records."""
     return next(iter(records), otherwise)
+
+
+def checks_of_users(
+    insertion: Insertion, *, on_clients: bool, examples: int, in_turn: bool
+) -> Iterator[Finding]:
+    """Return how stages are checked, besides by the guesses themselves.
+
+    Args:
+        insertion: How canary clients come into the training run.
+        on_clients: Whether clipping is left to clients.
+        examples: How many examples a canary client reports.
+        in_turn: Whether clients take part in some rounds only, and the claim rests on
+            that.
+    """
+    nodes = isinstance(insertion, Nodes)
+    if nodes:
+        yield canary_tested(Stage.SAMPLING, "clients.nodes")
+    elif in_turn:
+        yield not_checked(Stage.SAMPLING, "clients.nodes_would")
+    else:
+        yield canary_tested(Stage.SAMPLING, "clients.every_round")
+    yield not_checked(Stage.GRADIENTS, "clients.untrained")
+    if on_clients and not nodes:
+        yield not_checked(Stage.CLIPPING, "clients.nodes_would")
+    elif insertion.norm <= 1:
+        yield not_checked(Stage.CLIPPING, "clients.none_above")
+    else:
+        yield canary_tested(Stage.CLIPPING, "clients.cut", norm=insertion.norm)
+    yield canary_tested(Stage.AGGREGATION, "clients.weighed", examples=examples)
+    yield not_checked(Stage.NOISE_INDEPENDENCE, "noise.kept_inside")
+    yield not_checked(Stage.SIDE_PATHS, "side_paths.model_only")

@@ -5,6 +5,7 @@ gradients exist; *examples* with gradients of their own, in any mode. A way is c
 the data set that the loader was given, and refuses what it cannot do before training.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch import nn
 from torch.distributed.tensor import DTensor
 
 from dpaudit import _validate
@@ -32,9 +34,8 @@ from dpaudit.training.opacus.examples import (
     ExampleReader,
     each_example,
 )
-from dpaudit.training.opacus.isolated_step import Model
+from dpaudit.training.opacus.isolated_step import Model, network
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.parameter_types import OTHER, parameter_types_of
 from dpaudit.training.opacus.records import (
     CanaryDataset,
     RecordInserter,
@@ -60,12 +61,17 @@ __all__ = [
     "canary_layout",
     "check_poisson",
     "insertion_of",
+    "parameter_types_of",
 ]
 
 Reader: TypeAlias = SumsReader | ExampleReader
 Inserter: TypeAlias = SumInserter | RecordInserter | ExampleInserter
 Paused: TypeAlias = Callable[[], AbstractContextManager[None]]
 
+_OTHER: Final = "other layers"
+_ADAPTERS, _EMBEDDINGS, _HEADS = "LoRA matrices", "embeddings", "heads"
+_TIED: Final = "embeddings that are heads too"
+_HEAD_NAMES: Final = {"lm_head", "score", "classifier"}  # as transformers calls them
 _GOLDEN: Final = (sqrt(5) - 1) / 2  # its multiples fill the unit interval evenly
 _LOUD: Final = 10.0  # clipping norms, of canaries that are for the clipping to cut
 _CUT: Final = 1.25  # the same, of the smallest
@@ -221,7 +227,7 @@ class _Written:
         kinds = parameter_types_of(
             model, [parameters[part.array] for part in layout.parts]
         )
-        self._kinds = [] if {*kinds} == {OTHER} else kinds
+        self._kinds = [] if {*kinds} == {_OTHER} else kinds
 
     def attach(
         self,
@@ -378,6 +384,37 @@ def _places_checked(layout: Layout, kinds: Sequence[str]) -> Finding:
             numbers[key] = numbers.get(key, 0) + more
     different = dict.fromkeys(kinds)
     return canary_tested(Stage.NOISE_SCALE, "canaries.places", different, **numbers)
+
+
+def parameter_types_of(
+    model: Model | None, parameters: Sequence[torch.nn.Parameter]
+) -> list[str]:
+    """Return the kind of each parameter; a model that is not given has no kinds.
+
+    A fault may be in one kind only: a head that shares its weight with the embedding,
+    an adapter that is left out of the clipping.
+    """
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    if model is not None:
+        for name, module in network(model).named_modules(remove_duplicate=False):
+            for parameter in module._parameters.values():
+                found[id(parameter)].add(_kind(name, module))
+    return [_one(found[id(parameter)]) for parameter in parameters]
+
+
+def _kind(name: str, module: nn.Module) -> str:
+    parts = name.split(".")
+    if any(part.startswith("lora_") for part in parts):
+        return _ADAPTERS
+    if _HEAD_NAMES.intersection(parts):
+        return _HEADS
+    return _EMBEDDINGS if isinstance(module, nn.Embedding) else _OTHER
+
+
+def _one(kinds: set[str]) -> str:
+    if kinds == {_EMBEDDINGS, _HEADS}:
+        return _TIED
+    return kinds.pop() if len(kinds) == 1 else _OTHER
 
 
 def _canary_records(data_loader: Loader, design: Design) -> CanaryDataset | None:
