@@ -23,7 +23,7 @@ from private_runs import (
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import Coins, Key, Ranking, ThreatModel, Verdict
+from dpaudit import ApproxDP, Coins, Key, Ranking, ThreatModel, Verdict
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -658,6 +658,14 @@ def test_a_history_that_is_no_claim_costs_the_claim_only():
     result = audit.finish()
     assert result.training.accountant is None
     assert "the accountant's history is no claim that can be tested" in flat(result)
+
+
+def test_another_claim_than_that_of_the_history_can_be_tested():
+    run = private_run()
+    audit = attach(run)
+    run.train(steps=2)
+    claim = ApproxDP(epsilon=3.0, delta=1e-6)
+    assert audit.finish(claim=claim).training.accountant.claim == claim
 
 
 def test_a_small_canary_is_small():

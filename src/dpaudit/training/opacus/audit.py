@@ -38,6 +38,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import Gather, TrainingAudit
 from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.attachment import Attachment
@@ -277,10 +278,13 @@ class OpacusAudit:
         self._attachment.close()
 
     @progress_note("finishing the audit")
-    def finish(self) -> Result:
+    def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Leave the optimizer as it was, guess, and judge.
 
         Before the first step there is nothing to judge: the audit stays attached.
+
+        Args:
+            claim: What the accountant stands for, if not the curve of its history.
         """
         if self._audit.guard.failure is not None:
             self.detach()
@@ -288,9 +292,9 @@ class OpacusAudit:
         self._audit.guard.run(self._stages.end)
         self.detach()
         steps = self._audit.reading.steps
-        claim, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
+        curve, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
         return self._audit.finish(
-            claim=claim,
+            claim=curve if claim is None else claim,
             findings=[
                 *steps_unseen(self._counting, steps=steps),
                 *self._stages.findings(self._accounted_rate()),
@@ -304,7 +308,9 @@ class OpacusAudit:
             if self._counting is None
             else noise_of_steps(self._counting.history, steps),
             unmodelled=self._unmodelled(),
-            reported=reported_epsilon(self._accountant, self.design.bound_delta),
+            reported=reported_epsilon(self._accountant, self.design.bound_delta)
+            if claim is None
+            else None,
         )
 
     def _unmodelled(self) -> Finding | None:
