@@ -35,10 +35,12 @@ class Attachment:
 
     Attributes:
         guard: As given.
+        inserting: Whether canaries are put in: not in a probe, nor after ``close``.
     """
 
     def __init__(self, optimizer: DPOptimizer, guard: Guard) -> None:
-        self.guard = guard
+        self.guard, self.inserting = guard, True
+        self._optimizer = optimizer
         self._depth, self._updated = 0, True
         self._before: list[Action] = []
         self._after: list[Action] = []
@@ -67,9 +69,30 @@ class Attachment:
         """Do something just after each step of the wrapped optimizer."""
         self._after.append(self.guard.hook(action))
 
-    def begin(self) -> None:
-        """Take note that a private step begins; one that broke off is over."""
-        self._depth = 0
+    def before_noise(self, action: Action) -> None:
+        """Do something just before each private step is given its noise."""
+        guarded = self.guard.hook(action)
+
+        def begin() -> None:
+            self._depth = 0  # a step that broke off is over
+            guarded()
+
+        self._before_method(self._optimizer, "add_noise", begin)
+
+    def before_clipping(self, action: Action) -> None:
+        """Do something just before each batch's gradients are clipped."""
+        guarded = self.guard.hook(action)
+        self._before_method(self._optimizer, "clip_and_accumulate", guarded)
+
+    def _before_method(self, owner: object, name: str, action: Action) -> None:
+        method = getattr(owner, name)
+
+        def with_action() -> None:
+            if self.inserting:  # if not, a wrapper that came later still holds this
+                action()
+            method()
+
+        self.replace(owner, name, with_action)
 
     def replace(self, owner: object, name: str, value: object) -> None:
         """Give an attribute another value, until ``close`` or somebody else does."""
@@ -81,6 +104,7 @@ class Attachment:
 
     def close(self) -> None:
         """Leave everything as it was."""
+        self.inserting = False
         self._undo.close()
 
     def _pre(self, *_: object) -> None:

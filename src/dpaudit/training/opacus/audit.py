@@ -267,7 +267,7 @@ class OpacusAudit:
                 numpy's and Python's own.
             seed: For all of them.
         """
-        with patched(self._inserter, "attached", value=False), self._stages.paused():
+        with patched(self._attachment, "inserting", value=False), self._stages.paused():
             found = self._stages.probe(
                 step, batch, records=records, generators=generators, seed=seed
             )

@@ -259,8 +259,7 @@ class ExampleInserter:
 
     Args:
         model: As ``make_private`` returned it.
-        optimizer: Likewise; ``clip_and_accumulate`` and ``add_noise`` are wrapped,
-            and with ghost clipping the model's coefficients.
+        optimizer: Likewise; with ghost clipping the model's coefficients are wrapped.
         audit: Says who is included, and is shown what was read.
         rows: Whose gradients the rows of a batch are.
         first: Number of the first canary among the records.
@@ -270,7 +269,6 @@ class ExampleInserter:
         attachment: Takes everything off again.
 
     Attributes:
-        attached: Whether canaries are left out.
         step: How many steps began.
     """
 
@@ -291,11 +289,10 @@ class ExampleInserter:
         self._included, self._rows, self._first = audit.draws.included, rows, first
         self._reader, self._noise, self._paused = reader, noise, paused
         self._joined = np.zeros(len(self._included))
-        self.attached, self.step = True, 0
+        self.step = 0
         self._losses: torch.Tensor | None = None
-        self._add_noise, self._attachment = optimizer.add_noise, attachment
-        attachment.on_close(self._stop)
-        attachment.replace(optimizer, "add_noise", self._check_then_add_noise)
+        self._attachment = attachment
+        attachment.before_noise(self._begin)
         if hasattr(model, "get_clipping_coef"):
             self._coefficients = model.get_clipping_coef
             self._backward = DPTensorFastGradientClipping.backward
@@ -305,13 +302,8 @@ class ExampleInserter:
             )
         else:
             self._clip = optimizer.clip_and_accumulate
-            attachment.replace(
-                optimizer, "clip_and_accumulate", self._leave_out_then_clip
-            )
+            attachment.before_clipping(self._leave_out)
         attachment.before(self._observe)
-
-    def _stop(self) -> None:
-        self.attached = False
 
     def _gone(self, records: NDArray[np.int64]) -> tuple[Any, Any]:
         """Return the rows of canaries, and those of them that are left out."""
@@ -321,13 +313,8 @@ class ExampleInserter:
         self._joined += np.bincount(canaries[inside], minlength=len(self._joined))
         return torch.from_numpy(rows), torch.from_numpy(rows[~inside])
 
-    def _leave_out_then_clip(self) -> None:
-        """Clip twice: real records alone, which are read, and then all who count."""
-        if self.attached:
-            self._attachment.guard.run(self._leave_out)
-        self._clip()
-
     def _leave_out(self) -> None:
+        """Clip real records alone, which are read, before all who count are clipped."""
         parameters: Sequence[Any] = self._optimizer.params
         before = [_copy(p.summed_grad) for p in parameters]
         kept = []
@@ -371,7 +358,7 @@ class ExampleInserter:
     def _left_out(self) -> torch.Tensor:
         """Return the clipping coefficients, 0 for canaries that are left out."""
         found: torch.Tensor = self._coefficients()
-        if not self.attached:
+        if not self._attachment.inserting:
             return found
         left = self._attachment.guard.run(self._leave_out_of, found)
         return found if left is None else left
@@ -406,12 +393,6 @@ class ExampleInserter:
             for p, part in zip(parameters, parts, strict=True)
         ]
 
-    def _check_then_add_noise(self) -> None:
-        if self.attached:
-            self._attachment.begin()
-            self._attachment.guard.run(self._begin)
-        self._add_noise()
-
     def _begin(self) -> None:
         self._rows.end()
         self._reader.begin()
@@ -420,7 +401,7 @@ class ExampleInserter:
 
     def _observe(self) -> None:
         reader = self._reader
-        with patched(self, "attached", value=False), self._paused():
+        with patched(self._attachment, "inserting", value=False), self._paused():
             reader.read()
         self._audit.observe(
             reader.last,

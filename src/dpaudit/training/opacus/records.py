@@ -263,8 +263,7 @@ class RecordInserter:
     """Overwrites the gradients of canary records; knows the coins.
 
     Args:
-        optimizer: Opacus' optimizer; ``clip_and_accumulate`` and ``add_noise`` are
-            wrapped.
+        optimizer: Opacus' optimizer.
         layout: Where canaries are, all of them.
         audit: Says who is included, and is shown what was read.
         norms: Of included canaries before clipping, over the clipping norm, for each
@@ -276,7 +275,7 @@ class RecordInserter:
         attachment: Takes everything off again.
 
     Attributes:
-        attached: Whether canaries are put in.
+        step: How many steps began.
     """
 
     def __init__(  # noqa: PLR0913 (its parts)
@@ -293,7 +292,7 @@ class RecordInserter:
         attachment: Attachment,
     ) -> None:
         self._optimizer, self._layout, self._norms = optimizer, layout, norms
-        self._reader, self.attached, self.step = reader, True, 0
+        self._reader, self.step = reader, 0
         self._noise = noise
         self._audit, self._joined = audit, np.zeros(layout.coordinates)
         self._summed: NDArray[np.float64] | None = None  # over all ranks
@@ -304,23 +303,12 @@ class RecordInserter:
             (parameters[part.array], part.offset_of(layout.coordinates))
             for part in layout.parts
         ]
-        self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
-        self._attachment = attachment
-        attachment.on_close(self._stop)
-        attachment.replace(optimizer, "clip_and_accumulate", self._overwrite_then_clip)
-        attachment.replace(optimizer, "add_noise", self._check_then_add_noise)
+        attachment.before_clipping(self._overwrite_all)
+        attachment.before_noise(self._begin)
         # After the reader's own, which was there first: it has read by then.
         if rank_and_world(optimizer)[1] > 1:
             attachment.together(self._add_up)
         attachment.before(self._observe)
-
-    def _stop(self) -> None:
-        self.attached = False
-
-    def _overwrite_then_clip(self) -> None:
-        if self.attached:  # if not, a wrapper that came later still holds this
-            self._attachment.guard.run(self._overwrite_all)
-        self._clip()
 
     def _overwrite_all(self) -> None:
         self._reader.steps.check_parameters()
@@ -350,12 +338,6 @@ class RecordInserter:
             offsets = offset_of[coordinates]
             here = offsets >= 0
             _write(grads[parameter], rows[here], offsets[here], sizes[here])
-
-    def _check_then_add_noise(self) -> None:
-        if self.attached:
-            self._attachment.begin()
-            self._attachment.guard.run(self._begin)
-        self._add_noise()
 
     def _begin(self) -> None:
         self._rows.end()

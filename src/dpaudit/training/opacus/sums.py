@@ -27,7 +27,7 @@ class SumInserter:
     """Adds the canaries that join to each logical step's sum; knows the coins.
 
     Args:
-        optimizer: Opacus' optimizer; its ``add_noise`` is wrapped.
+        optimizer: Opacus' optimizer.
         layout: Where this rank puts canaries.
         audit: Says who joins, and is shown what was read.
         norm: A canary's norm, over the clipping norm.
@@ -36,7 +36,7 @@ class SumInserter:
         attachment: Takes everything off again.
 
     Attributes:
-        attached: Whether canaries are put in.
+        step: How many steps began.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SumInserter:
         noise: NoiseReader,
         attachment: Attachment,
     ) -> None:
-        self.step, self._norm, self.attached = 0, norm, True
+        self.step, self._norm = 0, norm
         self._reader, self._noise, self._audit = reader, noise, audit
         self._joined: NDArray[np.floating] = np.zeros(0)
         self._optimizer, self._layout = optimizer, layout
@@ -59,17 +59,9 @@ class SumInserter:
             (parameters[part.array], part.offsets_at(layout.coordinates))
             for part in layout.parts
         ]
-        self._add_noise, self._attachment = optimizer.add_noise, attachment
-        attachment.on_close(self._stop)
-        attachment.replace(optimizer, "add_noise", self._insert_then_add_noise)
+        attachment.before_noise(self._insert)
         # After the reader's own, which was there first: it has read by then.
         attachment.before(self._observe)
-
-    def _insert_then_add_noise(self) -> None:
-        if self.attached:  # if not, a wrapper that came later still holds this
-            self._attachment.begin()
-            self._attachment.guard.run(self._insert)
-        self._add_noise()
 
     def _insert(self) -> None:
         self._reader.begin()
@@ -94,6 +86,3 @@ class SumInserter:
             self._reader.last, self._joined, noise=steps.noise, clip=steps.clip
         )
         self._noise.after(self._audit)
-
-    def _stop(self) -> None:
-        self.attached = False
