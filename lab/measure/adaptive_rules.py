@@ -285,8 +285,8 @@ def simulated(d: int, s: int, rng: np.random.Generator) -> Simulated:
     bits = Coins(key=key, count=d * s).bits()
     seen = mechanism.run(mechanism.pairs.choose(bits), rng)
     log_odds = mechanism.log_odds(seen)
-    surest_first = np.argsort(-np.abs(log_odds), kind="stable")
-    right = ((log_odds >= 0) == (bits == 1))[surest_first]
+    most_confident_first = np.argsort(-np.abs(log_odds), kind="stable")
+    right = ((log_odds >= 0) == (bits == 1))[most_confident_first]
     return Simulated(
         mechanism=mechanism, seen=seen, key=key, right=right, plan=PLANS[d, s]
     )

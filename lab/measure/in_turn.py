@@ -167,7 +167,7 @@ def hidden() -> None:
             runs=2000,
         )
         levels = ", ".join(f"{each.name} {each.shown}" for each in found.knowledge)
-        chain = {rung.name: rung.epsilon for rung in found.rungs}["interference"]
+        chain = {level.name: level.epsilon for level in found.levels}["interference"]
         at = "infinity" if chain == inf else f"{chain:.3f}"
         print(f"{name}: {levels}; distributional level {at}")
 

@@ -1,9 +1,9 @@
-"""Explanations against audits: do the rungs add up, and does the advice hold?
+"""Explanations against audits: do the levels add up, and does the advice hold?
 
     python lab/measure/waterfall.py --store waterfall.sqlite --workers 2   # or resume
-    python lab/measure/waterfall.py --store waterfall.sqlite --only rungs
+    python lab/measure/waterfall.py --store waterfall.sqlite --only levels
 
-``rungs``: audits of simulated training (one run, rounds), of real Opacus training, and
+``levels``: audits of simulated training (one run, rounds), of real Opacus training, and
 of scores (one run, ranking, bets). For each audit what its explanation leaves
 unexplained, over the distance from the claim to the bound; and, over all audits of a
 setting, how far the accuracy that was seen lies from the one that was computed (the
@@ -121,7 +121,7 @@ def _computed(result: Result) -> float:
     assert model is not None
     claim = result.design.claim
     levels = modelled(result, claim, model, law_of(model), accuracy_of(result, at), at)
-    return next(rung.epsilon for rung in levels.rungs if rung.name == "elements")
+    return next(level.epsilon for level in levels.levels if level.name == "elements")
 
 
 def _rehearsed(setting: Setting, rng: np.random.Generator) -> Result:
@@ -190,7 +190,7 @@ def _opacus(seed: int) -> Result:
     return audit.finish()
 
 
-def rung_settings() -> list[Setting]:
+def level_settings() -> list[Setting]:
     found: list[Setting] = []
     for name, d, s, in_rounds in RUNGS:
         plan = plan_audit(
@@ -316,7 +316,7 @@ def rows_of(store: Store, setting: Setting) -> list[dict[str, Any]]:
     return list(store.outcomes(planned([setting], 0).cell(setting)))
 
 
-def show_rungs(store: Store, settings: list[Setting]) -> None:
+def show_levels(store: Store, settings: list[Setting]) -> None:
     print(
         "| audit | audits | distance | not explained, mean of sizes | largest | "
         "guessing takes on average |\n|---|---|---|---|---|---|"
@@ -367,16 +367,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--store", type=Path, default=Path("waterfall.sqlite"))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--only", choices=("rungs", "advice"))
+    parser.add_argument("--only", choices=("levels", "advice"))
     args = parser.parse_args()
-    rungs = rung_settings() if args.only != "advice" else []
+    levels = level_settings() if args.only != "advice" else []
     advised: list[tuple[Setting, float]] = []
-    if args.only != "rungs":
+    if args.only != "levels":
         for case in ADVISED:
             advised += followed(*case)
         advised += scores_advice(40)
-    real = [setting for setting in rungs if setting["kind"] == "Opacus, digits"]
-    many = [setting for setting in rungs if setting["kind"] != "Opacus, digits"]
+    real = [setting for setting in levels if setting["kind"] == "Opacus, digits"]
+    many = [setting for setting in levels if setting["kind"] != "Opacus, digits"]
     many += [setting for setting, _ in advised]
     for settings, trials in ((many, args.runs), (real, min(REAL, args.runs))):
         if not settings:
@@ -385,7 +385,7 @@ def main() -> None:
         with filled(sweep, args.store, workers=args.workers, doing="audits"):
             pass
     with Store(args.store) as store:
-        show_rungs(store, rungs)
+        show_levels(store, levels)
         show_advice(store, advised)
 
 

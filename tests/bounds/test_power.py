@@ -10,7 +10,7 @@ from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Counts, power, test_claim
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Classic
-from dpaudit.bounds.power import accuracy_caught, least_refuting
+from dpaudit.bounds.power import detectable_accuracy, least_refuting
 from dpaudit.errors import InvalidInputError
 
 
@@ -22,9 +22,9 @@ from dpaudit.errors import InvalidInputError
         (1, 1, PureDP(epsilon=0.0)),
     ],
 )
-def test_the_accuracy_caught_is_the_least_that_refutes(m, r, claim):
+def test_the_detectable_accuracy_is_the_least_that_refutes(m, r, claim):
     alpha, chance = 0.05, 0.9
-    found = accuracy_caught(claim, canaries=m, guesses=r, alpha=alpha)
+    found = detectable_accuracy(claim, canaries=m, guesses=r, alpha=alpha)
     least = [
         v
         for v in range(r + 1)
@@ -62,7 +62,7 @@ def test_the_least_count_refutes_and_the_one_below_does_not(claim, bound):
 def test_a_claim_that_no_guess_can_refute_has_no_least_count():
     claim = PureDP(epsilon=9.0)
     assert least_refuting(claim, canaries=9, guesses=9, alpha=0.05) is None
-    assert accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05) is None
+    assert detectable_accuracy(claim, canaries=9, guesses=9, alpha=0.05) is None
 
 
 @pytest.mark.nightly
@@ -78,7 +78,7 @@ def test_rounding_up_takes_few_steps_however_many_guesses_there_are(monkeypatch)
     monkeypatch.setattr(power, "special", functions)
     claim = ApproxDP(epsilon=1.0, delta=1e-5)
     n = 10**15
-    found = accuracy_caught(claim, canaries=n, guesses=n, alpha=0.05)
+    found = detectable_accuracy(claim, canaries=n, guesses=n, alpha=0.05)
     assert 0 < len(calls) < 60
     least = least_refuting(claim, canaries=n, guesses=n, alpha=0.05)
     assert special.betainc(least, n - least + 1, found) >= 0.9
@@ -102,11 +102,11 @@ def test_rules_of_other_kinds_have_their_own_least_count(claim, kind, chance):
     least = next(v for v in range(n + 1) if stats.binom.sf(v - 1, n, chance) <= alpha)
     design = {"canaries": n, "guesses": n, "alpha": alpha}
     assert least_refuting(claim, **design, **kind) == least
-    found = accuracy_caught(claim, **design, **kind)
+    found = detectable_accuracy(claim, **design, **kind)
     assert stats.binom.sf(least - 1, n, found) == pytest.approx(0.9, abs=1e-9)
 
 
 def test_a_power_that_is_no_probability_is_refused():
     claim = PureDP(epsilon=1.0)
     with pytest.raises(InvalidInputError, match=r"^power must be in"):
-        accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05, power=1.1)
+        detectable_accuracy(claim, canaries=9, guesses=9, alpha=0.05, power=1.1)

@@ -17,19 +17,19 @@ def run(*arguments):
     return CliRunner().invoke(app, ["gaps", *arguments])
 
 
-def rungs(*arguments):
+def levels(*arguments):
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     folder = resources.files("dpaudit") / "schemas"
     schema = json.loads((folder / "gaps.schema.json").read_text("utf-8"))
     jsonschema.validate(found, schema)
-    return {rung["name"]: rung for rung in found["rungs"]}, found
+    return {level["name"]: level for level in found["levels"]}, found
 
 
 @pytest.mark.nightly
 def test_count_as_typed():
-    found, whole = rungs("count", "--n", "100")
+    found, whole = levels("count", "--n", "100")
     assert (whole["elements"], whole["guesses"], whole["mechanism"]) == (
         100,
         100,
@@ -46,7 +46,7 @@ def test_count_as_typed():
 
 @pytest.mark.nightly
 def test_count_in_sets_as_typed_shows_what_other_coins_hide():
-    _, whole = rungs("count-in-sets", "--n", "10", "--set-size", "5")
+    _, whole = levels("count-in-sets", "--n", "10", "--set-size", "5")
     full, adaptive, none = whole["knowledge"]
     assert [each["name"] for each in whole["knowledge"]] == [
         "full knowledge",
@@ -66,7 +66,7 @@ def test_count_in_sets_as_typed_shows_what_other_coins_hide():
 
 
 def test_local_laplace_as_typed():
-    found, _ = rungs("local-laplace", "--epsilon", "1")
+    found, _ = levels("local-laplace", "--epsilon", "1")
     assert found["interference"]["epsilon"] == pytest.approx(1.0)
     accuracy = 1 - math.exp(-0.5) / 2
     want = math.log(accuracy / (1 - accuracy))
@@ -74,7 +74,7 @@ def test_local_laplace_as_typed():
 
 
 def test_delta_alpha_guesses_and_a_bound_are_taken():
-    found, whole = rungs(
+    found, whole = levels(
         "local-gaussian",
         "--n=200",
         "--guesses=20",
@@ -99,7 +99,7 @@ def test_the_seed_decides_what_is_simulated():
 @pytest.mark.parametrize(("set_size", "least"), [(2, 1.0), (10, 0.5)])
 def test_the_set_size_is_taken(set_size, least):
     """Half of all pairs are alike, and then known; guesses about the rest are coins."""
-    found, _ = rungs("count-in-sets", "--n=20", f"--set-size={set_size}")
+    found, _ = levels("count-in-sets", "--n=20", f"--set-size={set_size}")
     accuracy = 0.5 + math.comb(set_size, set_size // 2) / 2 ** (set_size + 1)
     want = math.log(accuracy / (1 - accuracy))
     assert found["elements"]["epsilon"] == pytest.approx(want, abs=1e-9)

@@ -246,7 +246,7 @@ def test_last_digits_may_differ_between_machines():
         ("training", ("ceiling",)),
         ("redacted training", ("training", "family", "parameter_lower")),
         ("redacted", ("bound", "epsilon_lower")),
-        ("redacted", ("accuracy_caught",)),
+        ("redacted", ("detectable_accuracy",)),
         ("classic", ("bound", "epsilon_lower")),
         ("rounds", ("bound", "epsilon_lower")),
         ("bets", ("design_test", "p_value")),
@@ -433,7 +433,7 @@ def test_a_fault_that_the_result_tells_of_is_told_by_its_verification():
     faulty = replace(result, training=replace(result.training, coverage=coverage))
     said = str(verify(seal(evidence_of(faulty, key=KEY))))
     assert "- bound: fault found: the tally gives" in said
-    assert "- roads: " in said
+    assert "- stages: " in said
     assert "Fault found: one record changes the sum by too much (up to 12.8 C" in said
     assert "Not looked at: adding up" in said
     assert "no violation detected" not in said

@@ -98,8 +98,8 @@ def two():
     return explain(trained(per_coordinate=2, guesses=200))
 
 
-def rung(gaps, name):
-    return next(each for each in gaps.rungs if each.name == name)
+def gap_level(gaps, name):
+    return next(each for each in gaps.levels if each.name == name)
 
 
 def level(explained, name):
@@ -139,7 +139,7 @@ def test_without_a_model_three_steps_lead_from_the_claim_to_the_bound():
 
 def test_confidence_is_the_guarantee_at_delta_over_alpha(one):
     expected = GaussianDP(mu=1 / 2.15).epsilon_at(1e-5 / 0.05)
-    assert rung(one, "confidence").epsilon == pytest.approx(expected)
+    assert gap_level(one, "confidence").epsilon == pytest.approx(expected)
     assert one.drops["interference"] == 0
 
 
@@ -156,7 +156,7 @@ def test_outputs_and_elements_are_the_means_of_the_surest(one):
     surest, best = chances[:, -1], chances[:, -100:].mean(axis=1)
     for name, drawn in (("outputs", surest), ("elements", best)):
         low, high = logit(drawn.mean() + np.array([-4, 4]) * drawn.std() / 2000**0.5)
-        assert low - 0.02 < rung(one, name).epsilon < high + 0.02
+        assert low - 0.02 < gap_level(one, name).epsilon < high + 0.02
 
 
 @pytest.mark.nightly
@@ -286,7 +286,7 @@ def test_a_given_mechanism_explains_its_own_gaps():
     alone = gaps(mechanism, elements=100, guesses=100, claim=PureDP(epsilon=1.0))
     for name in ("interference", "outputs", "elements"):
         assert level(explained, name).leaves == pytest.approx(
-            next(rung.epsilon for rung in alone.rungs if rung.name == name)
+            next(level.epsilon for level in alone.levels if level.name == name)
         )
     design = Design(canaries=9, rules=Ranking(guesses=9), claim=PureDP(epsilon=1.0))
     ranked = Ranked(canaries=9, right=np.ones(9, bool))

@@ -159,7 +159,7 @@ def result_with(**fields):
         ("training__steps", {}, "steps must be a whole number"),
         ("commitment", "", "an object with"),
         ("ceiling", -1e308, "ceiling must be >= 0"),
-        ("accuracy_caught", 1e308, "accuracy_caught must be in"),
+        ("detectable_accuracy", 1e308, "detectable_accuracy must be in"),
         ("bound__method", ["exact"], "method must be a text"),
     ],
 )

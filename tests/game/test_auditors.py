@@ -107,7 +107,7 @@ def test_the_accuracy_that_would_be_caught_is_that_of_the_rules(rules, bound):
         if bound.log_p_value(replace(counts, correct=v), epsilon=1.0, delta=1e-3)
         <= np.log(0.05)
     )
-    chance = stats.binom.sf(least - 1, 100, found.accuracy_caught)
+    chance = stats.binom.sf(least - 1, 100, found.detectable_accuracy)
     assert chance == pytest.approx(0.9, abs=1e-9)
     p_value = np.exp(bound.log_p_value(counts, epsilon=1.0, delta=1e-3))
     assert found.claim_test.p_value == pytest.approx(p_value)

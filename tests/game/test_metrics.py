@@ -72,7 +72,7 @@ NAMES = {
     "dpaudit/canaries": int,
     "dpaudit/guesses": int,
     "dpaudit/right": int,
-    "dpaudit/accuracy_caught": float,
+    "dpaudit/detectable_accuracy": float,
     "dpaudit/commitment": str,
     "dpaudit/not_exercised": str,
 }
@@ -96,10 +96,10 @@ def test_the_names_and_their_types_are_these(counted):
 
 def test_training_says_more(trained):
     found = kinds(trained.metrics())
-    del found["dpaudit/accuracy_caught"]
+    del found["dpaudit/detectable_accuracy"]
     found.pop("dpaudit/reason", None)
     assert found == {
-        **{k: v for k, v in NAMES.items() if k != "dpaudit/accuracy_caught"},
+        **{k: v for k, v in NAMES.items() if k != "dpaudit/detectable_accuracy"},
         **OF_TRAINING,
     }
 

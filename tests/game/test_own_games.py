@@ -106,7 +106,7 @@ class TwoStakes(Rules):  # without a kind: no document knows it
             committed=True,
         )
 
-    def surest_stakes(self, guesses):
+    def most_confident_stakes(self, guesses):
         return np.repeat([2.0, 1.0], guesses // 2)
 
 

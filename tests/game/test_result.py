@@ -103,7 +103,7 @@ def test_a_long_text_is_told_beside_its_name():
         {"bound": 5},
         {"ceiling": None},
         {"claim_test": {}},
-        {"accuracy_caught": "x"},
+        {"detectable_accuracy": "x"},
         {"not_exercised": "abc"},
         {"reading": "{}"},
     ],
@@ -119,8 +119,8 @@ def test_a_document_that_is_no_result_is_refused(change):
     [
         (None, "ceiling", "much"),
         (None, "ceiling", -1.0),
-        (None, "accuracy_caught", "often"),
-        (None, "accuracy_caught", 1.5),
+        (None, "detectable_accuracy", "often"),
+        (None, "detectable_accuracy", 1.5),
         (None, "not_exercised", "abc"),
         (None, "bound", 5),
         (None, "design_test", 5),
@@ -269,12 +269,12 @@ def test_a_result_with_scores_and_without_an_accuracy_reads_back_too():
         Ranked(canaries=40, right=right), design=design, commitment=None, scores=scores
     )
     assert result.scores == scores
-    assert result.accuracy_caught is None
+    assert result.detectable_accuracy is None
     again = Result.from_json(result.to_json())
     assert again == result
     assert hash(again) == hash(result)
     assert again.scores == scores
-    assert again.accuracy_caught is None
+    assert again.detectable_accuracy is None
 
 
 def test_a_claim_that_no_outcome_could_refute_is_said_to_be_out_of_reach():

@@ -96,7 +96,7 @@ PLANS = {
 }
 
 
-def rung(name, epsilon, low, high, meaning="what is left of it after this step"):
+def level(name, epsilon, low, high, meaning="what is left of it after this step"):
     return GapLevel(name=name, epsilon=epsilon, low=low, high=high, meaning=meaning)
 
 
@@ -104,14 +104,14 @@ def measured():
     """All oddities: infinities, intervals, a rise, large numbers, long words."""
     long = "the level at delta = 0.0002, the most that a valid test can ever certify"
     return Gaps(
-        rungs=(
-            rung("claim", 123.456, 123.456, 123.456),
-            rung("confidence", math.inf, math.inf, math.inf, meaning=long),
-            rung("interference", 99.0, 99.0, math.inf),
-            rung("outputs", 50.0, 48.123, 52.456, meaning=long),
-            rung("elements", 60.0, 55.0, 65.0),
-            rung("guessing", 0.0, 0.0, 0.0),
-            rung("statistics", 0.001, 0.0, 0.002),
+        levels=(
+            level("claim", 123.456, 123.456, 123.456),
+            level("confidence", math.inf, math.inf, math.inf, meaning=long),
+            level("interference", 99.0, 99.0, math.inf),
+            level("outputs", 50.0, 48.123, 52.456, meaning=long),
+            level("elements", 60.0, 55.0, 65.0),
+            level("guessing", 0.0, 0.0, 0.0),
+            level("statistics", 0.001, 0.0, 0.002),
         ),
         spread=12.345,
         remainder=100.0,
@@ -335,7 +335,7 @@ def test_no_key_is_replaced_by_a_picture(tmp_path):
 def test_every_rung_and_its_numbers_are_written(case, tmp_path):
     found = GAPS[case]()
     said = words(drawn(tmp_path, found))
-    for before, each in zip((None, *found.rungs), found.rungs, strict=False):
+    for before, each in zip((None, *found.levels), found.levels, strict=False):
         assert each.name in said
         number = "\u221e" if each.epsilon == math.inf else f"{each.epsilon:.3f}"
         assert number in said
@@ -343,7 +343,7 @@ def test_every_rung_and_its_numbers_are_written(case, tmp_path):
         if math.isfinite(lost) and abs(lost) > 0.001:
             assert f"{lost:.3f}".replace("-", "\u2212") in said
     assert ("observed" in said) is (found.remainder is not None)
-    assert ("\u221e" in said) is any(r.high == math.inf for r in found.rungs)
+    assert ("\u221e" in said) is any(r.high == math.inf for r in found.levels)
 
 
 def test_all_else_of_the_gaps_is_written(tmp_path):
@@ -380,7 +380,7 @@ def of_gaps(root, found):
         for each in root.iter(f"{SVG}text")
         if (each.text, each.get("text-anchor")) == ("\u221e", "middle")
     ]
-    levels = [each.epsilon for each in found.rungs]
+    levels = [each.epsilon for each in found.levels]
     finite = [each for each in levels if each < math.inf]
     assert all(each > at(max(finite)) + 50 for each in infinity)
     numbers = of_look(root, "text", "number")
@@ -407,7 +407,7 @@ def test_bars_are_as_long_as_what_is_left_taken_or_added(case, tmp_path):
         and float(bar.get("width")) > VISIBLE
     ]
     expected = []
-    levels = [each.epsilon for each in found.rungs]
+    levels = [each.epsilon for each in found.levels]
     for row, before, level in zip(rows, (levels[0], *levels), levels, strict=False):
         low, high = at(min(before, level)), at(max(before, level))
         change = "taken" if level < before else "added"
@@ -430,7 +430,7 @@ def test_intervals_and_the_bound_observed_stand_where_their_values_say(case, tmp
         for line in of_look(root, "line", "whisker")
         if line.get("y1") == line.get("y2")
     ]
-    for row, each in zip(rows, found.rungs, strict=True):
+    for row, each in zip(rows, found.levels, strict=True):
         interval = (near(row), near(at(each.low)), near(at(each.high)))
         if at(each.high) - at(each.low) > VISIBLE:
             assert interval in level
@@ -438,7 +438,7 @@ def test_intervals_and_the_bound_observed_stand_where_their_values_say(case, tmp
     if found.remainder is None:
         assert solid == []
     else:
-        bound = found.rungs[-1].epsilon + found.remainder
+        bound = found.levels[-1].epsilon + found.remainder
         below = rows[-1] + (rows[-1] - rows[-2])
         assert [middle(each) for each in solid] == [(near(at(bound)), near(below))]
 
@@ -447,7 +447,7 @@ def test_intervals_and_the_bound_observed_stand_where_their_values_say(case, tmp
 def test_what_is_infinite_is_broken_and_ends_in_an_arrow(case, tmp_path):
     found = GAPS[case]()
     root = drawn(tmp_path, found)
-    levels = [each.epsilon for each in found.rungs]
+    levels = [each.epsilon for each in found.levels]
     touched = [
         math.inf in pair for pair in zip((levels[0], *levels), levels, strict=False)
     ]
@@ -455,15 +455,15 @@ def test_what_is_infinite_is_broken_and_ends_in_an_arrow(case, tmp_path):
     heads = [p for p in of_look(root, "polygon", "ink") if len(points(p)) == 3]
     unbounded = [
         infinite or each.high == math.inf
-        for infinite, each in zip(touched, found.rungs, strict=True)
+        for infinite, each in zip(touched, found.levels, strict=True)
     ]
     assert len({middle(each)[1] for each in heads}) == sum(unbounded)
 
 
 def test_hostile_text_is_text(tmp_path):
     hostile = '<script>alert("&")</script>\x00\x1b[31m\ud800 ]]> &lt;'
-    bad = replace(measured().rungs[1], meaning=hostile)
-    found = replace(measured(), rungs=(measured().rungs[0], bad))
+    bad = replace(measured().levels[1], meaning=hostile)
+    found = replace(measured(), levels=(measured().levels[0], bad))
     root = drawn(tmp_path, found, title=hostile)
     tags = {each.tag.removeprefix(SVG) for each in root.iter()}
     assert tags <= {

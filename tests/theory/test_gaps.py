@@ -42,7 +42,7 @@ def rng():
 
 
 def level(found):
-    return {rung.name: rung.epsilon for rung in found.rungs}
+    return {level.name: level.epsilon for level in found.levels}
 
 
 def clopper_pearson(v, r, alpha=0.05):
@@ -56,7 +56,7 @@ def mean_bound(law):
     return law @ [clopper_pearson(v, len(law) - 1) for v in range(len(law))]
 
 
-def rung(name, epsilon, low=None, high=None):
+def at(name, epsilon, low=None, high=None):
     return GapLevel(
         name=name,
         epsilon=epsilon,
@@ -66,9 +66,9 @@ def rung(name, epsilon, low=None, high=None):
     )
 
 
-def ladder(*rungs, remainder=None):
+def ladder(*levels, remainder=None):
     return Gaps(
-        rungs=rungs,
+        levels=levels,
         spread=0.1,
         remainder=remainder,
         delta=0.0,
@@ -83,9 +83,9 @@ def test_every_named_mechanism_has_its_ladder(subtests):
         with subtests.test(name=name):
             mechanism = named(name, Parameters(elements=20, set_size=5))
             found = gaps(mechanism, elements=20, guesses=10, rng=rng(), runs=200)
-            assert [rung.name for rung in found.rungs] == STEPS
+            assert [level.name for level in found.levels] == STEPS
             # The paper's chain, at delta = 0; room for rounding.
-            chain = [rung.epsilon for rung in found.rungs[:6]]
+            chain = [level.epsilon for level in found.levels[:6]]
             assert all(a >= b - 1e-6 for a, b in pairwise(chain))
 
 
@@ -194,7 +194,7 @@ def test_the_expected_bound_of_a_count_is_measured():
     accuracy = 0.5 + chance @ np.abs(o - n / 2) / n
     assert level(found)["elements"] == pytest.approx(special.logit(accuracy), abs=1e-9)
     want = chance @ [clopper_pearson(max(v, n - v), n) for v in o]
-    last = found.rungs[-1]
+    last = found.levels[-1]
     assert last.low < want < last.high
     assert last.epsilon == pytest.approx(want, abs=0.01)
 
@@ -229,7 +229,7 @@ def test_a_worse_guesser_is_a_gap_of_its_own():
     means = [
         mean_bound(stats.binom.pmf(np.arange(51), 50, a)) for a in (0.58, 0.6, 0.61)
     ]
-    last = found.rungs[-1]
+    last = found.levels[-1]
     got = (last.low, last.epsilon, last.high)
     assert got == pytest.approx(means, abs=1e-7)
     assert found.largest == "guessing"
@@ -279,9 +279,9 @@ def test_a_level_that_is_not_known_is_not_called_infinite(delta):
     """It is no less than what one who knows no coin sees: here all of it, and 1."""
     mechanism = OfWhichNothingIsProved()
     found = gaps(mechanism, elements=20, delta=delta, rng=rng(), runs=100)
-    first, second = found.rungs[:2]
-    for rung in (first, second):
-        assert rung.low <= 1.0 < rung.high == math.inf
+    first, second = found.levels[:2]
+    for each in (first, second):
+        assert each.low <= 1.0 < each.high == math.inf
     assert first.low > 0.5
     assert str(found).startswith("What the mechanism guarantees is not known; its eps")
     assert f"is at least {first.low:.3f}." in str(found)
@@ -327,18 +327,18 @@ def test_misuse_is_explained(arguments, advice):
 
 
 def test_infinity_minus_infinity_is_nothing():
-    found = ladder(rung("claim", math.inf), rung("confidence", math.inf))
+    found = ladder(at("claim", math.inf), at("confidence", math.inf))
     assert found.drops == {"confidence": 0.0}
-    assert "-infinity" in ladder(rung("claim", 1.0), rung("outputs", math.inf)).table()
+    assert "-infinity" in ladder(at("claim", 1.0), at("outputs", math.inf)).table()
     assert found.largest is None
     assert str(found).endswith("No step takes anything that can be told from zero.")
 
 
 def test_a_drop_within_the_error_is_not_called_one():
     found = ladder(
-        rung("claim", 1.0),
-        rung("outputs", 0.8, low=0.7, high=0.9),
-        rung("statistics", 0.75, low=0.6, high=0.85),
+        at("claim", 1.0),
+        at("outputs", 0.8, low=0.7, high=0.9),
+        at("statistics", 0.75, low=0.6, high=0.85),
     )
     assert found.largest == "outputs"
     assert "Statistics" not in str(found)
@@ -347,7 +347,9 @@ def test_a_drop_within_the_error_is_not_called_one():
 
 def test_the_table_has_a_line_per_rung():
     found = ladder(
-        rung("claim", math.inf), rung("outputs", 0.8, 0.7, 0.9), rung("guessing", 0.0)
+        at("claim", math.inf),
+        at("outputs", 0.8, 0.7, 0.9),
+        at("guessing", 0.0),
     )
     lines = [line.split() for line in found.table().splitlines()]
     assert lines == [
@@ -366,7 +368,7 @@ def test_the_table_has_a_line_per_rung():
     ],
 )
 def test_the_remainder_is_said(remainder, words):
-    found = ladder(rung("claim", 1.0), rung("outputs", 0.5), remainder=remainder)
+    found = ladder(at("claim", 1.0), at("outputs", 0.5), remainder=remainder)
     assert words in str(found)
 
 
@@ -374,14 +376,14 @@ def test_the_remainder_is_said(remainder, words):
     "names", [["claim"], ["outputs", "claim"], ["claim", "weather"]]
 )
 def test_a_ladder_starts_with_a_claim_and_has_known_steps(names):
-    with pytest.raises(InvalidInputError, match="rungs must be a claim and some of"):
-        ladder(*(rung(name, 1.0) for name in names))
+    with pytest.raises(InvalidInputError, match="levels must be a claim and some of"):
+        ladder(*(at(name, 1.0) for name in names))
 
 
 @pytest.mark.parametrize("ends", [(0.6, 0.7), (0.3, 0.4), (math.nan, 1.0)])
 def test_a_rung_lies_within_its_interval(ends):
     with pytest.raises(InvalidInputError, match="low <= epsilon <= high"):
-        rung("outputs", 0.5, *ends)
+        at("outputs", 0.5, *ends)
 
 
 def test_a_mean_of_one_run_has_no_error_bar_and_is_refused():
@@ -390,7 +392,7 @@ def test_a_mean_of_one_run_has_no_error_bar_and_is_refused():
 
 
 def known(found):
-    return {rung.name: rung for rung in found.knowledge}
+    return {level.name: level for level in found.knowledge}
 
 
 def test_count_in_sets_shows_the_interference_that_the_worst_case_hides():
@@ -451,4 +453,4 @@ def test_other_knowledge_is_not_asked_for_where_it_cannot_be_had():
 
 def test_knowledge_is_three_levels_or_none():
     with pytest.raises(InvalidInputError, match="knowledge must be empty or full"):
-        replace(gaps(Xor(elements=6), elements=6), knowledge=(rung("adaptivity", 1.0),))
+        replace(gaps(Xor(elements=6), elements=6), knowledge=(at("adaptivity", 1.0),))

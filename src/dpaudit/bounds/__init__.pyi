@@ -15,8 +15,8 @@ from dpaudit.bounds.independent_runs import IndependentRuns as IndependentRuns
 from dpaudit.bounds.independent_runs import PooledRuns as PooledRuns
 from dpaudit.bounds.methods import bound_counts as bound_counts
 from dpaudit.bounds.methods import test_claim as test_claim
-from dpaudit.bounds.power import accuracy_caught as accuracy_caught
 from dpaudit.bounds.power import design_ceiling as design_ceiling
+from dpaudit.bounds.power import detectable_accuracy as detectable_accuracy
 from dpaudit.bounds.power import least_refuting as least_refuting
 from dpaudit.bounds.power import mechanism_ceiling as mechanism_ceiling
 from dpaudit.bounds.ranked import RankedLooks as RankedLooks

@@ -35,8 +35,8 @@ from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.search import least_yes
 
 __all__ = [
-    "accuracy_caught",
     "design_ceiling",
+    "detectable_accuracy",
     "estimate",
     "least_refuting",
     "mechanism_ceiling",
@@ -127,7 +127,7 @@ def least_refuting(
     return least_yes(refutes, 0, guesses)
 
 
-def accuracy_caught(
+def detectable_accuracy(
     claim: Guarantee,
     *,
     canaries: int,
@@ -155,7 +155,7 @@ def accuracy_caught(
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
         >>> claim = PureDP(epsilon=1.0)
-        >>> caught = accuracy_caught(claim, canaries=1000, guesses=1000, alpha=0.05)
+        >>> caught = detectable_accuracy(claim, canaries=1000, guesses=1000, alpha=0.05)
         >>> round(caught, 4)
         0.7716
     """

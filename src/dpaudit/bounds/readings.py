@@ -284,8 +284,10 @@ class Ranked(Reading):
         wrong = (log_odds >= 0) != (bits == 1)
         # The bits of a float without its sign are in its order, and leave one free.
         sureness = np.abs(np.asarray(log_odds, np.float64)).view(np.uint64)
-        surest_last = np.sort(sureness << np.uint64(1) | wrong)
-        return cls(canaries=len(bits), right=surest_last[::-1] & np.uint64(1) == 0)
+        most_confident_last = np.sort(sureness << np.uint64(1) | wrong)
+        return cls(
+            canaries=len(bits), right=most_confident_last[::-1] & np.uint64(1) == 0
+        )
 
     def right_and_made(self) -> tuple[int, int]:
         """Return how many guesses were right, and how many were made."""

@@ -92,12 +92,12 @@ def _json(name: str, found: "lib.Gaps") -> str:
             "guesses": found.guesses,
             "delta": found.delta,
             "alpha": found.alpha,
-            "rungs": [
-                {**_rung(rung), "takes": json_number(drops.get(rung.name))}
-                for rung in found.rungs
+            "levels": [
+                {**_level(level), "takes": json_number(drops.get(level.name))}
+                for level in found.levels
             ],
             "limit": None if found.most is None else found.most.value,
-            "knowledge": [_rung(rung) for rung in found.knowledge],
+            "knowledge": [_level(level) for level in found.knowledge],
             "spread": found.spread,
             "remainder": found.remainder,
             "largest": found.largest,
@@ -106,11 +106,11 @@ def _json(name: str, found: "lib.Gaps") -> str:
     )
 
 
-def _rung(rung: "lib.GapLevel") -> dict[str, "_canonical.Json"]:
+def _level(level: "lib.GapLevel") -> dict[str, "_canonical.Json"]:
     return {
-        "name": rung.name,
-        "epsilon": json_number(rung.epsilon),
-        "low": json_number(rung.low),
-        "high": json_number(rung.high),
-        "meaning": rung.meaning,
+        "name": level.name,
+        "epsilon": json_number(level.epsilon),
+        "low": json_number(level.low),
+        "high": json_number(level.high),
+        "meaning": level.meaning,
     }

@@ -458,7 +458,7 @@ def _check_ledger(stated: Result) -> list[VerificationCheck]:
     said = " ".join([*faults, *stages])
     return [
         open_question(
-            "roads",
+            "stages",
             "nothing shows what was seen while the training ran; whoever made the "
             f"record says: {said.removesuffix('.')}",
         )

@@ -36,7 +36,7 @@ _COMPUTED: MappingProxyType[str, float] = MappingProxyType(
         "epsilon_lower": 1e-9,
         "ceiling": 1e-9,
         "p_value": 0.0,
-        "accuracy_caught": 1e-9,
+        "detectable_accuracy": 1e-9,
         "parameter_lower": 1e-9,
         "model_epsilon": 1e-9,
         "edges": 1e-9,

@@ -245,7 +245,7 @@ def _other_number(
 
 def guessing_advice(gaps: Gaps) -> Advice:
     """Return whether the guesser can be blamed."""
-    levels = {rung.name: rung for rung in gaps.rungs}
+    levels = {level.name: level for level in gaps.levels}
     best, made = levels["elements"].epsilon, levels["guessing"]
     if made.low <= best <= made.high:
         return Advice(

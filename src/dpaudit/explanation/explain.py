@@ -167,7 +167,7 @@ def explain(
         head=head(result, said),
         numbers=numbers(result),
         shown=shown(result),
-        claimed=gaps.rungs[0].epsilon,
+        claimed=gaps.levels[0].epsilon,
         found=result.bound.epsilon_lower,
         model=told,
         steps=steps,
@@ -208,7 +208,7 @@ def _bare(result: Result) -> Explanation:
 
 def _fell_short(result: Result, gaps: Gaps) -> bool:
     """Return whether guesses did worse than the model says, beyond luck."""
-    levels = {rung.name: rung for rung in gaps.rungs}
+    levels = {level.name: level for level in gaps.levels}
     hidden = result.training is not None and result.training.hidden
     made, best = levels["guessing"], levels["elements"].epsilon
     # 1.6 times the 95 % interval: luck alone does it once in a thousand audits.
@@ -224,19 +224,19 @@ def _told(model: Model | None, mechanism: object | None) -> str:
 def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
     """Return the way from the claim to the bound, which has no detour to infinity."""
     drops, found = gaps.drops, list[Step]()
-    for rung in gaps.rungs[1:]:
+    for level in gaps.levels[1:]:
         step = Step(
-            name=rung.name,
-            takes=drops[rung.name],
-            leaves=rung.epsilon,
-            low=rung.low,
-            high=rung.high,
-            sentence=gaps.sentence(rung.name),
-            advice=advice.get(rung.name),
+            name=level.name,
+            takes=drops[level.name],
+            leaves=level.epsilon,
+            low=level.low,
+            high=level.high,
+            sentence=gaps.sentence(level.name),
+            advice=advice.get(level.name),
         )
         if step.takes == inf and found and found[-1].takes == -inf:
             up = found.pop()
-            above = found[-1].leaves if found else gaps.rungs[0].epsilon
+            above = found[-1].leaves if found else gaps.levels[0].epsilon
             step = _together(up, step, above)
         found.append(step)
     return tuple(found)

@@ -55,7 +55,7 @@ def modelled(
     delta, alpha = design.bound_delta, design.alpha
     top = _confidence(model.guarantee or claim, audit)
     hidden = model.per_coordinate > 1 and not design.rules.reveals
-    rungs = (
+    levels = (
         _claim(claim, delta),
         top,
         _hidden(model, delta / alpha) if hidden else _not_hidden(top),
@@ -74,7 +74,7 @@ def modelled(
         ),
         _statistics(seen),
     )
-    return _gaps(audit, rungs, seen)
+    return _gaps(audit, levels, seen)
 
 
 def known(
@@ -107,7 +107,7 @@ def known(
 def unmodelled(audit: Result, claim: Guarantee, seen: GuessAccuracy) -> Gaps:
     """Return the levels of an audit of which only the guesses are known."""
     design = audit.design
-    rungs = (
+    levels = (
         _claim(claim, design.bound_delta),
         _confidence(claim, audit),
         GapLevel.of(
@@ -117,13 +117,13 @@ def unmodelled(audit: Result, claim: Guarantee, seen: GuessAccuracy) -> Gaps:
         ),
         _statistics(seen),
     )
-    return _gaps(audit, rungs, seen)
+    return _gaps(audit, levels, seen)
 
 
-def _gaps(audit: Result, rungs: tuple[GapLevel, ...], seen: GuessAccuracy) -> Gaps:
+def _gaps(audit: Result, levels: tuple[GapLevel, ...], seen: GuessAccuracy) -> Gaps:
     found = audit.bound.epsilon_lower
     return Gaps(
-        rungs=rungs,
+        levels=levels,
         spread=0.0,
         remainder=found - seen.typical,
         delta=audit.design.bound_delta,

@@ -29,7 +29,7 @@ _ABOUT_CLAIM = {
     "p_value",
     "refuted",
     "ceiling",
-    "accuracy_caught",
+    "detectable_accuracy",
     "tier_b/mu_lower",
     "tier_b/model_epsilon",
     "tier_b/family",
@@ -73,8 +73,8 @@ def _evidence(result: "Result") -> dict[str, Metric]:
         "guesses": guesses,
         "right": right,
     }
-    if result.accuracy_caught is not None:
-        found["accuracy_caught"] = result.accuracy_caught
+    if result.detectable_accuracy is not None:
+        found["detectable_accuracy"] = result.detectable_accuracy
     if result.commitment is not None:
         found["commitment"] = result.commitment.sha256
     if unseen := not_exercised(result):

@@ -17,7 +17,7 @@ from dpaudit.bounds.bound import (
     probability,
 )
 from dpaudit.bounds.methods import KNOWN
-from dpaudit.bounds.power import accuracy_caught
+from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.configuration import Detectable, RunConfiguration
@@ -49,7 +49,6 @@ __all__ = [
     "bound_of",
     "check_method",
     "check_reading",
-    "claim_bound",
     "conclude",
     "could_refute",
     "effect_seen",
@@ -131,7 +130,7 @@ class Result(Document):
         ceiling: The bound if every guess made had been right; of rounds and bets, which
             would then have gone otherwise, what no audit that guessed as much exceeds.
         design_test: Verdict on the claim that the design names.
-        accuracy_caught: How often independent guesses would have had to be right to
+        detectable_accuracy: How often independent guesses would have had to be right to
             refute the claim with chance 0.9; None if not even all right would have, or
             if the rules do not count guesses.
         not_exercised: Parts of the mechanism that this audit did not run through; of a
@@ -147,7 +146,7 @@ class Result(Document):
     bound: LowerBound
     ceiling: float
     design_test: ClaimTest
-    accuracy_caught: float | None
+    detectable_accuracy: float | None
     not_exercised: tuple[str, ...]
     sanity_checks: tuple[Finding, ...] = ()
     scores: ScoreSummary | None = None
@@ -166,8 +165,8 @@ class Result(Document):
         ):
             if not value >= 0:
                 raise InvalidInputError(f"{name} must be >= 0, got {name}={value!r}")
-        if self.accuracy_caught is not None:
-            _validate.probability("accuracy_caught", self.accuracy_caught)
+        if self.detectable_accuracy is not None:
+            _validate.probability("detectable_accuracy", self.detectable_accuracy)
 
     @property
     def claim_test(self) -> ClaimTest:
@@ -216,7 +215,7 @@ class Result(Document):
         """
         test = self.claim_test
         return test.refuted or could_refute(
-            test.claim, self.reading, alpha=test.alpha, bound=claim_bound(self)
+            test.claim, self.reading, alpha=test.alpha, bound=self.design.rules.bound()
         )
 
     @property
@@ -228,7 +227,7 @@ class Result(Document):
         test = self.claim_test
         if not test.refuted:
             return None
-        by = claim_bound(self)
+        by = self.design.rules.bound()
         return by.refuted_at(self.reading, test.claim, alpha=test.alpha)
 
     @property
@@ -359,7 +358,7 @@ def judge(
         bound=lower,
         ceiling=ceiling,
         design_test=test,
-        accuracy_caught=caught,
+        detectable_accuracy=caught,
         not_exercised=not_exercised,
         sanity_checks=sanity_checks,
         scores=scores,
@@ -443,7 +442,7 @@ def _found(
         bound.epsilon_lower(reading, delta=delta, alpha=alpha),
         _ceiling(bound, reading, delta=delta, alpha=alpha),
         tester.test_claim(reading, claim, alpha=alpha),
-        _accuracy_caught(tester, reading, claim, alpha),
+        _detectable_accuracy(tester, reading, claim, alpha),
     )
 
 
@@ -491,13 +490,13 @@ def _check_game(reading: Reading, rules: Rules) -> None:
         )
 
 
-def _accuracy_caught(
+def _detectable_accuracy(
     bound: GameBound[Any], reading: Reading, claim: Guarantee, alpha: float
 ) -> float | None:
     counts = reading.counted
     if counts is None:
         return None
-    return accuracy_caught(
+    return detectable_accuracy(
         claim,
         canaries=counts.canaries,
         guesses=counts.guesses,
@@ -516,11 +515,6 @@ def check_method(method: str, rules: Rules) -> None:
             f"the {method} bound does not hold for a game by {type(rules).__name__}; "
             "rules that it holds for must be fixed before the run"
         )
-
-
-def claim_bound(audit: Result) -> GameBound[Any]:
-    """Return the bound that an audit's claims were tested by."""
-    return audit.design.rules.bound()
 
 
 def bound_of(audit: Result) -> GameBound[Any]:

@@ -37,10 +37,10 @@ __all__ = [
     "check_rows",
     "check_rules",
     "check_scores",
+    "most_confident_guesses",
     "moved",
     "read_ranks",
     "read_scores",
-    "surest_guesses",
     "ties_control",
     "ties_decided",
 ]
@@ -365,14 +365,14 @@ def moved(gains: NDArray[np.int64]) -> int:
     return int(np.abs(np.diff(gains, prepend=0)).sum())
 
 
-def surest_guesses(
+def most_confident_guesses(
     values: NDArray[np.float64], tie_breaks: NDArray[np.uint64], *, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return which rows are guessed, the surest first, and whether as included.
 
     Example:
         >>> values, tie_breaks = np.array([0.5, 3.0, -2.0, 1.0]), np.zeros(4, np.uint64)
-        >>> surest_guesses(values, tie_breaks, guesses=3)
+        >>> most_confident_guesses(values, tie_breaks, guesses=3)
         (array([1, 2, 3]), array([ True, False,  True]))
     """
     return _surest(np.lexsort((tie_breaks, values)), OneRun(guesses=guesses), guesses)

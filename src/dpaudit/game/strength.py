@@ -13,10 +13,10 @@ from math import ceil
 import numpy as np
 from scipy import special
 
-from dpaudit.bounds.power import accuracy_caught
+from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Counts
 from dpaudit.game.design import Design
-from dpaudit.game.result import Result, claim_bound, could_refute
+from dpaudit.game.result import Result, could_refute
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 
@@ -51,7 +51,7 @@ right.
     """
     if audit.reading.counted is not None:
         return _accuracy(audit, claim, audit.reading.counted)
-    alpha, bound = audit.design.alpha, claim_bound(audit)
+    alpha, bound = audit.design.alpha, audit.design.rules.bound()
     if not could_refute(claim, audit.reading, alpha=alpha, bound=bound):
         return _COULD_NOT
     single = not (audit.reading.tally or audit.design.rules.uniforms)
@@ -61,13 +61,13 @@ right.
 
 
 def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
-    a = accuracy_caught(
+    a = detectable_accuracy(
         claim,
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=audit.design.alpha,
         power=POWER,
-        bound=claim_bound(audit),
+        bound=audit.design.rules.bound(),
         abstained=counts.abstained,
     )
     if a is None:

@@ -18,7 +18,7 @@ whoever repeats runs until one is valid has another false-positive rate than alp
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import ClaimTest
@@ -206,9 +206,6 @@ class Uncovered:
     status: ClassVar[Status] = Status.INCONCLUSIVE
 
 
-SanityCheck: TypeAlias = Finding | Uncovered
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -221,14 +218,14 @@ class Decision:
     """
 
     verdict: Verdict
-    because: tuple[SanityCheck, ...] = ()
+    because: tuple[Finding | Uncovered, ...] = ()
 
 
 def decide(
     *,
     refuted: bool,
     could: bool,
-    checks: Iterable[SanityCheck],
+    checks: Iterable[Finding | Uncovered],
     faults: Iterable[Finding] = (),
 ) -> Decision:
     """Return how an audit ended.

@@ -188,13 +188,13 @@ def gaps_figure(gaps: Gaps, *, title: str | None = None) -> Figure:
         >>> with TemporaryDirectory() as folder:
         ...     gaps_figure(gaps(Xor(elements=9), elements=9)).write(f"{folder}/x.svg")
     """
-    before = [gaps.rungs[0], *gaps.rungs]
+    before = [gaps.levels[0], *gaps.levels]
     rows = [
-        _rung_row(gaps, rung, above.epsilon)
-        for rung, above in zip(gaps.rungs, before, strict=False)
+        _level_row(gaps, level, above.epsilon)
+        for level, above in zip(gaps.levels, before, strict=False)
     ]
     if gaps.remainder is not None:
-        bound = gaps.rungs[-1].epsilon + gaps.remainder
+        bound = gaps.levels[-1].epsilon + gaps.remainder
         rows.append(_end("observed", bound, plain(bound), "", "bound"))
     caption = (
         f"{count(gaps.elements)} canaries, {count(gaps.guesses)} guesses, "
@@ -209,21 +209,23 @@ def gaps_figure(gaps: Gaps, *, title: str | None = None) -> Figure:
     )
 
 
-def _rung_row(gaps: Gaps, rung: GapLevel, before: float) -> Row:
-    takes = gaps.taken_by(rung)
+def _level_row(gaps: Gaps, level: GapLevel, before: float) -> Row:
+    takes = gaps.taken_by(level)
     if takes[-1:].isdigit():
-        takes = plain(gaps.drops[rung.name])
+        takes = plain(gaps.drops[level.name])
     # An interval is shown where it can be told from the level.
-    interval = f"[{plain(rung.low)}, {plain(rung.high)}]" if "[" in rung.shown else ""
+    interval = (
+        f"[{plain(level.low)}, {plain(level.high)}]" if "[" in level.shown else ""
+    )
     return Row(
-        name=rung.name,
+        name=level.name,
         before=before,
-        level=rung.epsilon,
-        known=(rung.low, rung.high) if rung.low < rung.high else None,
+        level=level.epsilon,
+        known=(level.low, level.high) if level.low < level.high else None,
         takes=takes.replace("-", "\N{MINUS SIGN}").replace("infinity", "\N{INFINITY}"),
-        leaves=plain(rung.epsilon),
+        leaves=plain(level.epsilon),
         within=interval,
-        meaning=rung.meaning,
+        meaning=level.meaning,
     )
 
 

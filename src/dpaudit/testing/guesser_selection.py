@@ -37,7 +37,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound
-from dpaudit.bounds.power import accuracy_caught
+from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
@@ -132,7 +132,7 @@ class Aim:
 
 @lru_cache(maxsize=4096)
 def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
-    right = accuracy_caught(
+    right = detectable_accuracy(
         aim.claim,
         canaries=canaries,
         guesses=guesses,

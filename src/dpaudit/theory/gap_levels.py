@@ -190,7 +190,7 @@ class GapLevel:
 
     @classmethod
     def of(cls, name: str, level: Estimate, meaning: str) -> Self:
-        """Return the rung of a level that is known exactly, or within an interval."""
+        """Return a level that is known exactly, or within an interval."""
         return cls(
             name=name,
             epsilon=level.value,
@@ -213,7 +213,7 @@ class Gaps:
     """Where the epsilon of a claim is lost on the way to a bound.
 
     Attributes:
-        rungs: The levels, from the claim down to the expected bound.
+        levels: The levels, from the claim down to the expected bound.
         spread: Standard deviation of the bound from run to run.
         remainder: An observed bound minus the expected one, if one was given.
         delta: The delta of the claim and the bound.
@@ -230,7 +230,7 @@ class Gaps:
         ...     meaning="claimed")
         >>> left = GapLevel(name="interference", epsilon=0.0, low=0.0, high=0.0,
         ...     meaning="others unknown")
-        >>> print(Gaps(rungs=(claim, left), spread=0.0, remainder=None, delta=0.0,
+        >>> print(Gaps(levels=(claim, left), spread=0.0, remainder=None, delta=0.0,
         ...     alpha=0.05, elements=2, guesses=2))
         The mechanism claims no privacy at all (epsilon = infinity). Interference \
 takes everything: with the other coins unknown no output says anything about a coin. \
@@ -238,7 +238,7 @@ The largest gap is interference; to narrow it, audit adaptively, or let fewer el
 share an output.
     """
 
-    rungs: tuple[GapLevel, ...]
+    levels: tuple[GapLevel, ...]
     spread: float
     remainder: float | None
     delta: float
@@ -249,17 +249,17 @@ share an output.
     most: Estimate | None = None
 
     def __post_init__(self) -> None:
-        names = [rung.name for rung in self.rungs]
+        names = [level.name for level in self.levels]
         if (
             len(names) < 2
             or names[0] != "claim"
             or not set(names[1:]) <= set(_STEP_NAMES)
         ):
             raise InvalidInputError(
-                f"rungs must be a claim and some of {', '.join(_STEP_NAMES)}, got "
+                f"levels must be a claim and some of {', '.join(_STEP_NAMES)}, got "
                 f"{names}"
             )
-        known = tuple(rung.name for rung in self.knowledge)
+        known = tuple(level.name for level in self.knowledge)
         if known not in ((), _KNOWLEDGE):
             raise InvalidInputError(
                 f"knowledge must be empty or {', '.join(_KNOWLEDGE)}, got {known}"
@@ -291,14 +291,14 @@ share an output.
             return 0.0
         return _minus(self.knowledge[1].epsilon, self.knowledge[-1].epsilon)
 
-    def taken_by(self, rung: GapLevel) -> str:
-        """Return what the step to a rung takes, as text; of the first rung nothing."""
+    def taken_by(self, level: GapLevel) -> str:
+        """Return what the step to a level takes, as text; nothing of the first."""
         known = {b.name: _minus(a.epsilon, b.epsilon) for a, b in self._known()}
-        drop = (self.drops | known).get(rung.name)
+        drop = (self.drops | known).get(level.name)
         if drop is None:
             return ""
         if drop == inf:
-            return "all but" if rung.epsilon >= _SMALLEST_DROP_SHOWN else "all"
+            return "all but" if level.epsilon >= _SMALLEST_DROP_SHOWN else "all"
         if drop == -inf:
             return "-infinity"
         return "-" if abs(drop) < _SMALLEST_DROP_SHOWN else f"{drop:.3f}"
@@ -306,12 +306,12 @@ share an output.
     def table(self) -> str:
         """Return the ladder as lines of text."""
         rows = [("step", "takes", "leaves", "what is left")]
-        for rung in self.rungs:
-            rows.append((rung.name, self.taken_by(rung), rung.shown, rung.meaning))
+        for level in self.levels:
+            rows.append((level.name, self.taken_by(level), level.shown, level.meaning))
         if self.knowledge:
             rows += [("", "", "", ""), ("known", "takes", "leaves", "of other coins")]
-        for rung in self.knowledge:
-            rows.append((rung.name, self.taken_by(rung), rung.shown, rung.meaning))
+        for level in self.knowledge:
+            rows.append((level.name, self.taken_by(level), level.shown, level.meaning))
         one, two, three = (max(len(row[i]) for row in rows) for i in range(3))
         return "\n".join(
             f"{a:<{one}}  {b:>{two}}  {c:<{three}}  {d}".rstrip() for a, b, c, d in rows
@@ -331,13 +331,13 @@ share an output.
         return " ".join(sentences)
 
     def _steps(self) -> Iterator[tuple[GapLevel, GapLevel]]:
-        return pairwise(self.rungs)
+        return pairwise(self.levels)
 
     def _known(self) -> Iterator[tuple[GapLevel, GapLevel]]:
         return pairwise(self.knowledge)
 
     def _claimed(self) -> str:
-        first = self.rungs[0]
+        first = self.levels[0]
         epsilon = first.epsilon
         at = f" at delta = {self.delta:g}" if self.delta else ""
         if first.low < first.high:
@@ -356,7 +356,7 @@ share an output.
             how, why = _taken(before, after)
         elif _minus(after.epsilon, before.epsilon) > _SMALLEST_DROP_SHOWN:
             how, why = _added(before, after)
-            if name == "exposure" and after.low <= self.rungs[0].epsilon:
+            if name == "exposure" and after.low <= self.levels[0].epsilon:
                 why = _WITHIN_CLAIM
         else:
             return f"{_STEP_NAMES[name]} takes nothing here."

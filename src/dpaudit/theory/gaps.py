@@ -122,7 +122,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     else:
         expected, spread = _expected_at(efficacy, design)
     return Gaps(
-        rungs=(
+        levels=(
             *_guaranteed(mechanism, claim, found, delta),
             *_achievable(found, efficacy or found.best),
             GapLevel.of("statistics", expected, f"the expected bound from {k} guesses"),
@@ -177,7 +177,7 @@ class _Design:
 def _guaranteed(
     mechanism: object, claim: Guarantee | None, found: Levels, delta: float
 ) -> tuple[GapLevel, GapLevel]:
-    """Return the rungs that speak of all data, all outputs and all elements."""
+    """Return the levels that speak of all data, all outputs and all elements."""
     level = worst_case(mechanism, elements=found.elements, delta=found.delta)
     if claim is not None:
         claimed: float | None = claim.epsilon_at(delta)
@@ -210,7 +210,7 @@ def _at_least(distributional: Estimate, level: float | None) -> Estimate:
 
 
 def _achievable(found: Levels, efficacy: Estimate) -> tuple[GapLevel, ...]:
-    """Return the rungs that an audit in one run could reach with endless data."""
+    """Return the levels that an audit in one run could reach with endless data."""
     at = f", at delta = {found.delta:g}" if found.delta else ""
     return (
         GapLevel.of(

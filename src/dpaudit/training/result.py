@@ -40,7 +40,6 @@ from dpaudit.game.result import (
     HIDDEN,
     Result,
     TrainingRecord,
-    claim_bound,
     conclude,
 )
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
@@ -300,7 +299,7 @@ def judge_accountant(
     family = _family(counts, design.bound_delta, design.alpha)
     if claim is None:
         return None, family
-    test = claim_bound(audit).test_claim(counts, claim, alpha=design.alpha)
+    test = audit.design.rules.bound().test_claim(counts, claim, alpha=design.alpha)
     return test, family
 
 

@@ -17,8 +17,8 @@ __all__ = [
     "binomial_tail",
     "every_guess",
     "fair_coins",
+    "most_confident_first",
     "signed",
-    "surest_first",
     "whole",
 ]
 
@@ -47,11 +47,11 @@ class Draws:
         """Whether each guess matches its coin."""
         return np.asarray((self.log_odds >= 0) == (self.bits == 1))
 
-    def surest_right(self, guesses: int) -> NDArray[np.bool_]:
+    def most_confident_right(self, guesses: int) -> NDArray[np.bool_]:
         """Return which of the surest guesses were made and right, surest first."""
         canaries = self.bits.shape[1]
         good = self.right & (np.arange(canaries) < self.made[:, np.newaxis])
-        order = surest_first(self.log_odds)[:, :guesses]
+        order = most_confident_first(self.log_odds)[:, :guesses]
         return np.take_along_axis(good, order, axis=1)
 
     def count(self, guesses: int) -> NDArray[np.int64]:
@@ -60,7 +60,7 @@ class Draws:
         if guesses == canaries:  # no need to sort them
             good = self.right & (np.arange(canaries) < self.made[:, np.newaxis])
             return np.asarray(good.sum(axis=1))
-        return np.asarray(self.surest_right(guesses).sum(axis=1))
+        return np.asarray(self.most_confident_right(guesses).sum(axis=1))
 
 
 def every_guess(log_odds: NDArray[np.float64], bits: NDArray[np.uint8]) -> Draws:
@@ -79,7 +79,7 @@ def signed(bits: NDArray[np.uint8], truthful: NDArray[np.bool_]) -> NDArray[np.f
     return np.where((bits == 1) == truthful, 1.0, -1.0)
 
 
-def surest_first(log_odds: NDArray[np.float64]) -> NDArray[np.int64]:
+def most_confident_first(log_odds: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the order of confidence along the last axis; ties stay in order."""
     return np.argsort(-np.abs(log_odds), axis=-1, kind="stable")
 

@@ -66,7 +66,7 @@ class BestCount:
         """Reject if any number of guesses does."""
         del rng
         n = draws.bits.shape[1]
-        right = draws.surest_right(n)
+        right = draws.most_confident_right(n)
         counts = np.unique(self.spacing(n).astype(np.int64)) - 1
         enough = surprising_counts(n, claim.epsilon, alpha)
         correct = np.cumsum(right, axis=1, dtype=np.int64)

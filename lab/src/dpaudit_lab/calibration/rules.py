@@ -140,7 +140,7 @@ class WeightedRule:
         del rng
         canaries = draws.bits.shape[1]
         values = np.repeat(self.weights, self.sizes(canaries))
-        score = draws.surest_right(len(values)) @ values
+        score = draws.most_confident_right(len(values)) @ values
         return np.asarray(score >= self.critical(canaries, claim, alpha))
 
 

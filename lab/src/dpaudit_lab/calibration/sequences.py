@@ -21,7 +21,7 @@ from dpaudit.bounds.readings import Bets, Ranked, Rounds, Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.theory.adaptive import surprising_counts
-from dpaudit_lab.calibration.draws import Draws, surest_first
+from dpaudit_lab.calibration.draws import Draws, most_confident_first
 from dpaudit_lab.calibration.rules import score_law
 
 __all__ = ["BettingRule", "RankedRule", "RoundsRule"]
@@ -44,7 +44,9 @@ class RankedRule:
         """Ask the bound wherever some number of surest guesses is surprising."""
         del rng
         canaries = draws.bits.shape[1]
-        ordered = np.take_along_axis(draws.right, surest_first(draws.log_odds), axis=1)
+        ordered = np.take_along_axis(
+            draws.right, most_confident_first(draws.log_odds), axis=1
+        )
         # A p-value must be at least the binomial tail at its best look.
         counts = np.cumsum(ordered, axis=1, dtype=np.int64)
         level = _HARMLESS * alpha
@@ -93,7 +95,9 @@ class RoundsRule:
         size = canaries // self.rounds
         sizes = tuple(size // share for share in self.shares)
         shape = (audits, self.rounds, size)
-        order = surest_first(draws.log_odds[:, : self.rounds * size].reshape(shape))
+        order = most_confident_first(
+            draws.log_odds[:, : self.rounds * size].reshape(shape)
+        )
         right = draws.right[:, : self.rounds * size].reshape(shape)
         right = np.take_along_axis(right, order, axis=2)[:, :, : sum(sizes)]
         begun = np.arange(self.rounds) * size < draws.made[:, np.newaxis]

@@ -26,7 +26,7 @@ __all__ = [
     "SurestCounted",
     "SurestWeighted",
     "methods",
-    "surest_right",
+    "most_confident_right",
 ]
 
 
@@ -60,7 +60,7 @@ class SurestCounted:
 
     def epsilon_lower(self, drawn: Draw) -> float:
         """Return the bound at the task's delta and alpha."""
-        task, right = drawn.task, surest_right(drawn, self.guesses)
+        task, right = drawn.task, most_confident_right(drawn, self.guesses)
         counts = Counts(
             canaries=task.canaries, guesses=self.guesses, correct=int(right.sum())
         )
@@ -83,7 +83,7 @@ class SurestWeighted:
 
     def epsilon_lower(self, drawn: Draw) -> float:
         """Return the bound at the task's delta and alpha."""
-        task, right = drawn.task, surest_right(drawn, self.guesses)
+        task, right = drawn.task, most_confident_right(drawn, self.guesses)
         sizes = class_sizes(self.guesses)
         ends = np.cumsum([0, *sizes])
         reading = Weighted(
@@ -132,7 +132,7 @@ def methods(guesses: Guesses) -> tuple[Method, ...]:
     return (*always, SurestWeighted(guesses=guesses.weighted))
 
 
-def surest_right(drawn: Draw, guesses: int) -> NDArray[np.bool_]:
+def most_confident_right(drawn: Draw, guesses: int) -> NDArray[np.bool_]:
     """Return which of the surest guesses are right, the surest first."""
     above = drawn.scores - drawn.task.mu / 2
     # The surest are found first and only they are sorted.

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any, Final, final
 
 from dpaudit.errors import InvalidInputError
-from dpaudit_lab.power.methods import surest_right
+from dpaudit_lab.power.methods import most_confident_right
 from dpaudit_lab.power.task import Draw
 
 __all__ = ["PrivacyGuardNode", "load"]
@@ -55,7 +55,7 @@ class PrivacyGuardNode:
         task = drawn.task
         node = load()(
             m=task.canaries,
-            c=int(surest_right(drawn, self.guesses).sum()),
+            c=int(most_confident_right(drawn, self.guesses).sum()),
             c_cap=self.guesses,
             threshold=task.alpha,
             delta=task.delta,

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from scipy import special
 
-from dpaudit_lab.power.methods import surest_right
+from dpaudit_lab.power.methods import most_confident_right
 from dpaudit_lab.power.task import Draw
 
 __all__ = ["PublishedLoop", "load", "published_bound", "published_p_value"]
@@ -80,7 +80,7 @@ class PublishedLoop:
     def epsilon_lower(self, drawn: Draw) -> float:
         """Return the bound at the task's delta and alpha."""
         task = drawn.task
-        right = int(surest_right(drawn, self.guesses).sum())
+        right = int(most_confident_right(drawn, self.guesses).sum())
         return published_bound(
             task.canaries, self.guesses, right, delta=task.delta, alpha=task.alpha
         )

@@ -27,7 +27,7 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     exact_bounds,
     forecast_one_run,
     least_right,
-    surest_tried,
+    most_confident_tried,
 )
 from dpaudit.dpsgd.planning.forecasts import (
     LARGEST_FAULT,
@@ -313,7 +313,10 @@ def _probabilities(
     distribution: GuessDistribution, coordinates: int, wanted: Wanted
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return numbers of surest coordinates, and how surely each of them refutes."""
-    s, surest = distribution.per_coordinate, surest_tried(distribution, coordinates)
+    s, surest = (
+        distribution.per_coordinate,
+        most_confident_tried(distribution, coordinates),
+    )
     least = _least_right(wanted, coordinates * s, surest * s)
     probabilities = [
         1 - float(forecast.at_most(right - 1)) if right <= forecast.guesses else 0.0

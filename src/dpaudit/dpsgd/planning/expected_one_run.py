@@ -32,7 +32,7 @@ __all__ = [
     "exact_bounds",
     "forecast_one_run",
     "least_right",
-    "surest_tried",
+    "most_confident_tried",
 ]
 
 _FEWEST = 8  # guesses: fewer show next to nothing
@@ -137,14 +137,14 @@ def best_one_run(
         True
     """
     d, s = coordinates, distribution.per_coordinate
-    surest = surest_tried(distribution, d)
+    surest = most_confident_tried(distribution, d)
     forecasts = forecast_one_run(distribution, d, surest)
     right = np.array([each.right for each in forecasts])
     typical = exact_bounds(d * s, surest * s, right, delta=delta, alpha=alpha)
     return forecasts[int(np.argmax(typical))]
 
 
-def surest_tried(
+def most_confident_tried(
     distribution: GuessDistribution, coordinates: int
 ) -> NDArray[np.int64]:
     """Return numbers of surest coordinates to guess that the law can tell apart."""

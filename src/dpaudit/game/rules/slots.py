@@ -129,7 +129,7 @@ class Slots(Staked):
         abstained = tuple(r - int(np.sum(made == w)) for w, r in slots)
         return replace(self._counted(correct, canaries), abstained=abstained)
 
-    def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
+    def most_confident_stakes(self, guesses: int) -> NDArray[np.float64]:
         """Return the weights, the heaviest first."""
         order = self._heaviest_first()
         return np.repeat(

@@ -71,7 +71,7 @@ class TableScoring(ABC):
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return what the bound reads; what is missing is wrong."""
 
-    def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
+    def most_confident_stakes(self, guesses: int) -> NDArray[np.float64]:
         """Return the stakes of guesses that are made at once, the surest first."""
         return np.ones(guesses)
 
@@ -87,7 +87,7 @@ class TableScoring(ABC):
             canaries: How many canaries there are.
         """
         return self.read(
-            _AtOnce(right, self.surest_stakes(len(right))), canaries=canaries
+            _AtOnce(right, self.most_confident_stakes(len(right))), canaries=canaries
         )
 
     def read_alike(
@@ -104,7 +104,7 @@ class TableScoring(ABC):
         """Return after how many guesses the right ones are counted, the surest first.
 
         Who has these counts has all that ``count`` needs, unless the rules are
-        ``ordered``. So there is a cut wherever ``surest_stakes`` changes.
+        ``ordered``. So there is a cut wherever ``most_confident_stakes`` changes.
         """
         return [self.most(canaries)]
 
@@ -117,14 +117,14 @@ class TableScoring(ABC):
         """
         ends = self.cuts(canaries)
         sizes, made = np.diff([0, *right]), np.diff([0, *ends])
-        stakes = self.surest_stakes(ends[-1])
+        stakes = self.most_confident_stakes(ends[-1])
         for end, k, n in zip(ends, sizes, made, strict=True):
             if 0 < k < n and np.ptp(stakes[end - n : end]):
                 raise InvalidInputError(
                     f"{k} of the guesses {end - n + 1} to {end} were right, and their "
                     "stakes differ: the counts do not say on which of them. "
-                    f"{type(self).__name__}.cuts must end wherever surest_stakes "
-                    "changes"
+                    f"{type(self).__name__}.cuts must end wherever "
+                    "most_confident_stakes changes"
                 )
         parts = [np.arange(n) < k for k, n in zip(sizes, made, strict=True)]
         return self.read_surest(np.concatenate(parts), canaries=canaries)

@@ -456,11 +456,11 @@ def _worth(result: "Result") -> str:
 
 
 def _accuracy(result: "Result") -> str:
-    if result.accuracy_caught is None:
+    if result.detectable_accuracy is None:
         return ""
     return (
-        f" Guesses right {ceil(1000 * result.accuracy_caught) / 10:g} % of the time "
-        f"would have refuted the claim with chance {POWER:g}."
+        f" Guesses right {ceil(1000 * result.detectable_accuracy) / 10:g} % of the "
+        f"time would have refuted the claim with chance {POWER:g}."
     )
 
 

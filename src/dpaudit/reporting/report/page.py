@@ -126,7 +126,7 @@ def report_html(
     # The others are drawn against the claim, of which a void audit says nothing.
     drawn = (histogram_figure,) if void else _FIGURES
     figures = [figure(subject) for figure in drawn]
-    rungs = explanation_rows(explanation)
+    levels = explanation_rows(explanation)
     commitment = subject.result.commitment
     return template.render(
         css=style_sheet() + _resource("page.css"),
@@ -142,8 +142,8 @@ def report_html(
         stages=facts.stage_facts(subject),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
-        rungs=rungs,
-        scale=scale_of(rungs),
+        levels=levels,
+        scale=scale_of(levels),
         figures=[each for each in figures if isinstance(each, Figure)],
         left_out=_together([each for each in figures if isinstance(each, LeftOut)]),
         design_facts=facts.design_facts(subject),

@@ -62,7 +62,7 @@ from dpaudit.game.design import Commitment, Design, ThreatModel
 from dpaudit.game.key_use import judge_once
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
-from dpaudit.game.scores import audit_scores, surest_guesses
+from dpaudit.game.scores import audit_scores, most_confident_guesses
 from dpaudit.game.setting import Setting
 from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.privacy.guarantees import Adjacency
@@ -235,7 +235,9 @@ class BlackBoxAudit:
         values = scores.values[np.argsort(scores.ids)]
         n = self.design.canaries
         tie_breaks = TieBreaking.drawn(self._key.generator("ties", 0)).at(np.arange(n))
-        which, guessed = surest_guesses(values, tie_breaks, guesses=self.design.guesses)
+        which, guessed = most_confident_guesses(
+            values, tie_breaks, guesses=self.design.guesses
+        )
         bits = Coins(key=self._key, count=n).bits().astype(bool)
         return guesses_of(values, bits, which, guessed)
 
