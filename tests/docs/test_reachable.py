@@ -49,10 +49,6 @@ def documented():
         yield "dpaudit." + file.replace("/", ".")
 
 
-# Claims in zCDP, Renyi and f-DP become curves; the reference alone shows how so far.
-IN_THE_REFERENCE = {"dpaudit.privacy.conversions"}
-
-
 def reached(names):
     """Every module that names lead to, their packages among them."""
     seen, left = set(), list(names)
@@ -69,4 +65,4 @@ def reached(names):
 def test_every_module_is_reached_from_the_face_a_command_the_plugin_or_a_page():
     plugin = imports(PACKAGE.parent / "_dpaudit_pytest.py")
     names = {"dpaudit", "dpaudit.cli", *plugin, *documented()}
-    assert MODULES.keys() - reached(names) == IN_THE_REFERENCE
+    assert MODULES.keys() <= reached(names)
