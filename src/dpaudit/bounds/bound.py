@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil, exp, floor, inf, log, log10, nextafter
-from typing import ClassVar, Final, Generic, Protocol, TypeVar, final
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from dpaudit.stats.search import (
 )
 
 __all__ = [
+    "AnyBound",
     "Bound",
     "ClaimTest",
     "GameBound",
@@ -465,6 +466,9 @@ class GameBound(ABC, Generic[R]):
     def _points(claim: Guarantee) -> list[tuple[float, float]]:
         epsilons, deltas = claim.points()
         return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
+
+
+AnyBound: TypeAlias = GameBound[Any]  # whatever it reads
 
 
 def _least_from(epsilon: float, log_p: Callable[[float], float]) -> float:

@@ -1,13 +1,13 @@
 """Which bound for which reading, the bounds on counts by name, and tests of claims."""
 
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import (
+    AnyBound,
     ClaimTest,
-    GameBound,
     LowerBound,
     ParameterBound,
 )
@@ -58,18 +58,18 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
 )
 
 # The bound of a reading's game, for guesses made at once and while coins are revealed.
-_BOUNDS: MappingProxyType[
-    type[Reading], tuple[GameBound[Any] | None, GameBound[Any] | None]
-] = MappingProxyType(
-    {
-        Counts: (Exact(), Adaptive()),
-        Unequal: (UnequalCoins(), None),
-        HalfCounts: (Hypergeometric(), None),
-        Ranked: (RankedLooks(), None),
-        Weighted: (WeightedGuesses(), AdaptiveSlots()),
-        Rounds: (None, StoufferRounds()),
-        Bets: (None, Betting()),
-    }
+_BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]] = (
+    MappingProxyType(
+        {
+            Counts: (Exact(), Adaptive()),
+            Unequal: (UnequalCoins(), None),
+            HalfCounts: (Hypergeometric(), None),
+            Ranked: (RankedLooks(), None),
+            Weighted: (WeightedGuesses(), AdaptiveSlots()),
+            Rounds: (None, StoufferRounds()),
+            Bets: (None, Betting()),
+        }
+    )
 )
 
 # Every method of this package by the name that results hold: any other is a user's own.
@@ -91,7 +91,7 @@ ABOUT: MappingProxyType[str, str] = MappingProxyType(
 )
 
 
-def bound_for(reading: Reading) -> GameBound[Any]:
+def bound_for(reading: Reading) -> AnyBound:
     """Return the bound of the game that a reading is of.
 
     Example:
@@ -113,7 +113,7 @@ def test_claim(
     reading: Reading,
     *,
     alpha: float,
-    bound: GameBound[Any] | None = None,  # noqa: PT028 (no test)
+    bound: AnyBound | None = None,  # noqa: PT028 (no test)
 ) -> ClaimTest:
     """Return whether a reading refutes a claim at level ``alpha``.
 

@@ -20,13 +20,12 @@ Reference: docs/explanation/ceilings.md.
 
 from dataclasses import replace
 from math import inf, log, ulp
-from typing import Any
 
 from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bound import GameBound, PointEstimate
+from dpaudit.bounds.bound import AnyBound, PointEstimate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
@@ -98,7 +97,7 @@ def least_refuting(
     canaries: int,
     guesses: int,
     alpha: float,
-    bound: GameBound[Any] | None = None,
+    bound: AnyBound | None = None,
 ) -> int | None:
     """Return the least number of right guesses that refutes a claim, if any does.
 
@@ -134,7 +133,7 @@ def detectable_accuracy(
     guesses: int,
     alpha: float,
     power: float = 0.9,
-    bound: GameBound[Any] | None = None,
+    bound: AnyBound | None = None,
     abstained: int = 0,
 ) -> float | None:
     """Return how accurate independent guesses must be to refute a claim.

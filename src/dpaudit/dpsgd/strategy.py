@@ -30,7 +30,7 @@ https://arxiv.org/abs/2404.16706, for strategies with a short recurrence.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any, Protocol, Self, TypeAlias, final
+from typing import Protocol, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -326,7 +326,7 @@ class Whitening:
         """What the coming step is multiplied by itself."""
         return float(self._strategy.column(self.step)[0])
 
-    def add(self, shown: NDArray[Any]) -> Floats:
+    def add(self, shown: NDArray[np.floating]) -> Floats:
         """Return the step's part of C times what was shown."""
         s, t = self._strategy, self.step
         found: Floats = np.multiply(shown, s.column(t)[0], dtype=np.float64)

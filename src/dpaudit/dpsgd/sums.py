@@ -25,7 +25,7 @@ Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, sectio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, assert_never, final
+from typing import Protocol, TypeAlias, assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood
 from dpaudit.dpsgd.sampling import Differences, PlusMinus, Poisson, SumDistribution
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Adjacency
 
@@ -129,7 +129,7 @@ class DiracSums:
                 assert_never(self.sampling)
         return Pairs(x=np.int8(x), y=np.int8(1), adjacency=adjacency)
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> SeenSums:
+    def run(self, data: Records, rng: np.random.Generator) -> SeenSums:
         """Return what is seen of the sums of the canaries in the data."""
         d, s = self.coordinates, self.per_coordinate
         if np.shape(data) != (d * s,):
@@ -229,7 +229,7 @@ def count_likelihood(
 
 
 def simulate_sums(
-    bits: NDArray[Any],
+    bits: NDArray[np.generic],
     *,
     sampling: SimulatedSampling,
     sigma: float,

@@ -19,10 +19,9 @@ adaptive audit must fix, and why.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -31,7 +30,7 @@ from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import AdaptiveGuesser, Guesser, Play
 from dpaudit.game.key_use import judge_once, transcript_digest
 from dpaudit.game.mechanism import Mechanism
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result, conclude
 from dpaudit.game.rules import SeparateRuns
@@ -226,7 +225,7 @@ def audit_classic(
     mechanism: Mechanism[O],
     guess: Callable[[O], int],
     *,
-    base: NDArray[Any],
+    base: Records,
     place: int,
     pair: Pairs,
     design: Design,
@@ -292,7 +291,7 @@ def audit_classic(
     return conclude(_closed(referee, key), commitment=referee.commitment)
 
 
-def _records(pair: Pairs) -> tuple[Any, Any]:
+def _records(pair: Pairs) -> tuple[Records, Records]:
     """Return the two records of a single pair."""
     if not pair.x.ndim:
         return pair.x, pair.y

@@ -42,6 +42,7 @@ from dpaudit import _validate
 from dpaudit._codec import encode
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import (
+    AnyBound,
     ClaimTest,
     GameBound,
     Grid,
@@ -330,7 +331,7 @@ def _one(values: set[float], of_what: str, advice: str) -> float:
     return values.pop()
 
 
-def _bound(run: Result) -> GameBound[Any]:
+def _bound(run: Result) -> AnyBound:
     """Return the bound that a run was judged by, with its level."""
     own = bound_of(run)
     if isinstance(own, RankedLooks):
@@ -368,7 +369,7 @@ def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
     return replace(found, method=PooledRuns.method, reference=PooledRuns.reference)
 
 
-def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[GameBound[Any], Any]:
+def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[AnyBound, Any]:
     """Return the bound that judges runs together, and what it reads of them."""
     readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
     grid, pooled, bets = _grid(runs, alpha), _pooled(runs), _bets(runs)
@@ -394,7 +395,7 @@ def _grid(runs: Sequence[Result], alpha: float) -> Grid:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fisher(GameBound[Sequence[tuple[GameBound[Any], Any]]]):
+class _Fisher(GameBound[Sequence[tuple[AnyBound, Reading]]]):
     """The combined p-value of runs, each with its own bound."""
 
     grid: Grid
@@ -403,7 +404,7 @@ class _Fisher(GameBound[Sequence[tuple[GameBound[Any], Any]]]):
 
     def log_p_value(
         self,
-        runs: Sequence[tuple[GameBound[Any], Any]],
+        runs: Sequence[tuple[AnyBound, Reading]],
         *,
         epsilon: float,
         delta: float,
@@ -415,7 +416,7 @@ class _Fisher(GameBound[Sequence[tuple[GameBound[Any], Any]]]):
 
     def search(
         self,
-        runs: Sequence[tuple[GameBound[Any], Any]],  # noqa: ARG002 (whatever they are)
+        runs: Sequence[tuple[AnyBound, Reading]],  # noqa: ARG002 (whatever they are)
         *,
         delta: float,  # noqa: ARG002
         alpha: float,  # noqa: ARG002
@@ -424,9 +425,7 @@ class _Fisher(GameBound[Sequence[tuple[GameBound[Any], Any]]]):
         return self.grid
 
 
-def _log_p(
-    bound: GameBound[Any], reading: Reading, epsilon: float, delta: float
-) -> float:
+def _log_p(bound: AnyBound, reading: Reading, epsilon: float, delta: float) -> float:
     """Return the log of a run's p-value at an epsilon, or at one above if smaller."""
     if reading.tally and bound.one_event(reading):
         above = (each for each in _LADDER if each > epsilon)
@@ -437,6 +436,6 @@ def _log_p(
 
 @lru_cache(maxsize=4096)  # the same few epsilons above, for every one of a grid
 def _remembered(
-    bound: GameBound[Any], reading: Reading, epsilon: float, delta: float
+    bound: AnyBound, reading: Reading, epsilon: float, delta: float
 ) -> float:
     return bound.log_p_value(reading, epsilon=epsilon, delta=delta)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, final
+from typing import Generic, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,7 +248,7 @@ def most_likely(
     return index, np.where(log_odds[index] >= 0, 1, -1).astype(np.int8)
 
 
-def check_threshold(threshold: Any) -> None:  # noqa: ANN401 (infinity is a threshold)
+def check_threshold(threshold: float) -> None:
     """Refuse what cannot be a least ``|log-odds|`` to guess."""
     if not threshold >= 0:
         raise InvalidInputError(

@@ -13,7 +13,7 @@ every canary gets those of the whole output.
 """
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.game.mechanism import Mechanism
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 
 __all__ = ["LearnedLoss", "fit_logistic", "learn_loss"]
 
@@ -135,7 +135,7 @@ def fit_logistic(
     return np.asarray(found.x)
 
 
-def _table(output: object, canaries: int) -> NDArray[Any]:
+def _table(output: object, canaries: int) -> Records:
     """Return an output as one row of values per canary."""
     try:
         values = np.asarray(output)

@@ -12,11 +12,12 @@ what an output says about each coin, and what it says once some coins are reveal
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.game.pairs import Records
 from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = [
@@ -36,7 +37,7 @@ O_contra = TypeVar("O_contra", contravariant=True)
 class Mechanism(Protocol[O_co]):
     """A randomised program on data with one row per element."""
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> O_co:
+    def run(self, data: Records, rng: np.random.Generator) -> O_co:
         """Return the output for the data."""
         ...
 

@@ -6,7 +6,7 @@ billion of them cost nothing.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from dpaudit._codec import Document, decode
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency
 
-__all__ = ["Pairs"]
+__all__ = ["Pairs", "Records"]
+
+Records: TypeAlias = NDArray[Any]  # rows of data, of whatever kind a program takes
 
 
 @final
@@ -36,8 +38,8 @@ class Pairs(Document):
         array([0, 7])
     """
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: Records
+    y: Records
     adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     form = "dpaudit.pairs.1"
@@ -78,7 +80,7 @@ class Pairs(Document):
                 "pair for each, or a single pair for all"
             )
 
-    def choose(self, bits: NDArray[Any], *, start: int = 0) -> NDArray[Any]:
+    def choose(self, bits: NDArray[np.generic], *, start: int = 0) -> Records:
         """Return the data of elements ``start`` and following, by their bits."""
         if not self.x.ndim:
             return _choose_one(self.x, self.y, bits)
@@ -98,7 +100,7 @@ class Pairs(Document):
         return found
 
 
-def _records(name: str, values: object) -> NDArray[Any]:
+def _records(name: str, values: object) -> Records:
     try:
         return np.asarray(values)
     except (OverflowError, ValueError) as error:  # rows of different lengths
@@ -117,7 +119,7 @@ def _check_whole(name: str, value: object) -> None:
         )
 
 
-def _choose_one(x: NDArray[Any], y: NDArray[Any], bits: NDArray[Any]) -> NDArray[Any]:
+def _choose_one(x: Records, y: Records, bits: NDArray[np.generic]) -> Records:
     """Return x or y by each bit."""
     kind = np.result_type(x, y)
     if kind.kind not in "iu":

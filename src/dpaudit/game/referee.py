@@ -46,7 +46,7 @@ class Referee:
         self._key = key
         self._bits = Coins(key=key, count=design.canaries).bits()
         self._seen = np.zeros(design.canaries, bool)
-        self._turns: list[tuple[NDArray[Any], ...]] = []
+        self._turns: list[tuple[NDArray[np.generic], ...]] = []
         self._used: NDArray[np.int64] | int = 0  # of what the rules limit
         self._over = False
 

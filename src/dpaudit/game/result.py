@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit.bounds.bound import (
+    AnyBound,
     ClaimTest,
-    GameBound,
     LowerBound,
     ParameterBound,
     probability,
@@ -415,7 +415,7 @@ def guesses_made(transcript: Transcript) -> tuple[Finding, ...]:
 
 
 def could_refute(
-    claim: Guarantee, reading: Reading, *, alpha: float, bound: GameBound[Any]
+    claim: Guarantee, reading: Reading, *, alpha: float, bound: AnyBound
 ) -> bool:
     """Return whether a run as it was played refutes, had every guess made been right.
 
@@ -432,7 +432,7 @@ def could_refute(
 @lru_cache(maxsize=4096)
 def _found(
     bound: JudgingBound,
-    tester: GameBound[Any],
+    tester: AnyBound,
     reading: Reading,
     design: Design,
 ) -> tuple[LowerBound, float, ClaimTest, float | None]:
@@ -491,7 +491,7 @@ def _check_game(reading: Reading, rules: Rules) -> None:
 
 
 def _detectable_accuracy(
-    bound: GameBound[Any], reading: Reading, claim: Guarantee, alpha: float
+    bound: AnyBound, reading: Reading, claim: Guarantee, alpha: float
 ) -> float | None:
     counts = reading.counted
     if counts is None:
@@ -517,7 +517,7 @@ def check_method(method: str, rules: Rules) -> None:
         )
 
 
-def bound_of(audit: Result) -> GameBound[Any]:
+def bound_of(audit: Result) -> AnyBound:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
     rules = audit.design.rules
     also = (b for b in rules.also() if b.method == audit.bound.method)

@@ -1,10 +1,9 @@
 """What several mechanisms share: a guarantee of nothing, and a check."""
 
-from typing import Any, Final
-
-from numpy.typing import NDArray
+from typing import Final
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.pairs import Records
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP
 
 __all__ = ["NOTHING", "one_each"]
@@ -14,7 +13,7 @@ __all__ = ["NOTHING", "one_each"]
 NOTHING: Final = ApproxDP(epsilon=0.0, delta=1.0, adjacency=Adjacency.REPLACE_ONE)
 
 
-def one_each(data: NDArray[Any], elements: int) -> None:
+def one_each(data: Records, elements: int) -> None:
     """Check that the data hold one row per element."""
     if len(data) != elements:
         raise InvalidInputError(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import FixedPosterior, Mechanism, Posterior
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import NOTHING, one_each
 from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
 from dpaudit.mechanisms.output_likelihood import (
@@ -78,12 +78,12 @@ class NameAndShame:
         name = np.arange(1, self.elements + 1)
         return Pairs(x=-name, y=name)
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> Any:  # noqa: ANN401 (whatever the data hold)
+    def run(self, data: Records, rng: np.random.Generator) -> Any:  # noqa: ANN401 (whatever the data hold)
         """Return one element of the data."""
         one_each(data, self.elements)
         return data[rng.integers(self.elements)]
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probabilities of naming each element with -1, then with +1."""
         shamed = np.asarray(data) > 0
         return np.concatenate([~shamed, shamed]) / len(shamed)
@@ -139,24 +139,24 @@ class Identity:
         """The pair vector: 0 or 1."""
         return Pairs(x=np.int8(0), y=np.int8(1))
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    def run(self, data: Records, rng: np.random.Generator) -> Records:
         """Return the data."""
         del rng
         return np.array(data)
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probability of each of the 2^n outputs, which is 0 or 1."""
         return product_distribution([np.array([1.0 - bit, bit]) for bit in data])
 
-    def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
+    def outputs(self, elements: int) -> Sequence[NDArray[np.integer]]:
         """Return the outputs; bit i of an output's number is element i."""
         return list(digits([2] * elements))
 
-    def log_odds(self, output: NDArray[Any]) -> NDArray[np.float64]:
+    def log_odds(self, output: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return plus or minus infinity for each element."""
         return np.where(np.asarray(output) > 0, np.inf, -np.inf)
 
-    def posterior(self, output: NDArray[Any]) -> FixedPosterior:
+    def posterior(self, output: NDArray[np.integer]) -> FixedPosterior:
         """Return what an output says: everything."""
         return FixedPosterior(self.log_odds(output))
 
@@ -213,14 +213,14 @@ class AllOrNothing:
         pairs: Pairs = self.inner.pairs
         return pairs
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> Any:  # noqa: ANN401 (the inner mechanism's output)
+    def run(self, data: Records, rng: np.random.Generator) -> Any:  # noqa: ANN401 (the inner mechanism's output)
         """Return the inner mechanism's output, or None."""
         one_each(data, self.elements)
         inner: Mechanism[Any] = self.inner
         return inner.run(data, rng) if rng.random() < self.probability else None
 
     @property
-    def distribution(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
+    def distribution(self) -> Callable[[Records], NDArray[np.float64]]:
         """From data to the probabilities of the inner outputs, then of None."""
         inner = self.inner.distribution
         return lambda data: np.append(

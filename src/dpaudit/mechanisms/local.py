@@ -16,7 +16,7 @@ Reference: Warner, "Randomized response", 1965; Keinan, Shenfeld and Ligett, Def
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.game.mechanism import FixedPosterior
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms.loss_distribution import (
     DiscreteLoss,
     Kind,
@@ -74,14 +74,14 @@ class LocalRandomisedResponse:
         """The pair vector: -1 or 1."""
         return Pairs(x=np.int8(-1), y=np.int8(1))
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int8]:
+    def run(self, data: Records, rng: np.random.Generator) -> NDArray[np.int8]:
         """Return the randomised values; small integers in, small integers out."""
         values = np.asarray(data, np.int8)
         keep = rng.random(len(values)) < special.expit(self.epsilon)
         kept: NDArray[np.int8] = values * (2 * keep.view(np.int8) - np.int8(1))
         return kept
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probability of each of the 2^n outputs."""
         keep = np.where(np.asarray(data)[:, None] == [-1, 1], 1, -1)
         return product_distribution(list(special.expit(keep * self.epsilon)))
@@ -136,7 +136,7 @@ class LocalLaplace:
         """The pair vector: -1 or 1."""
         return Pairs(x=np.int8(-1), y=np.int8(1))
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float64]:
+    def run(self, data: Records, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the noisy values."""
         noisy = rng.laplace(scale=2 / self.epsilon, size=len(data))
         noisy += data
@@ -196,7 +196,7 @@ class LocalGaussian:
         """The pair vector: 0 or 1."""
         return Pairs(x=np.int8(0), y=np.int8(1))
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float64]:
+    def run(self, data: Records, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the noisy values."""
         noisy = rng.normal(scale=self.sigma, size=len(data))
         noisy += data

@@ -14,7 +14,7 @@ Su, "Gaussian differential privacy", https://arxiv.org/abs/1905.02383.
 
 from dataclasses import dataclass
 from math import log, pi, tanh
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,16 @@ from dpaudit import _validate
 from dpaudit.mechanisms._shared import NOTHING
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP, PureDP
 
-__all__ = ["GaussianNoise", "GeometricNoise", "LaplaceNoise", "NoNoise", "Noise"]
+__all__ = [
+    "GaussianNoise",
+    "GeometricNoise",
+    "LaplaceNoise",
+    "NoNoise",
+    "Noise",
+    "Numbers",
+]
+
+Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
 
 @final
@@ -46,7 +55,7 @@ class NoNoise:
         del rng
         return np.zeros(size, np.int64)
 
-    def log_density(self, residual: NDArray[Any]) -> NDArray[np.float64]:
+    def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return 0 where output and count agree, minus infinity elsewhere."""
         return np.where(residual == 0, 0.0, -np.inf)
 
@@ -79,7 +88,7 @@ class GeometricNoise:
         stop = -np.expm1(-self.epsilon)
         return rng.geometric(stop, size) - rng.geometric(stop, size)
 
-    def log_density(self, residual: NDArray[Any]) -> NDArray[np.float64]:
+    def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return the log of the probability of each whole number."""
         found: NDArray[np.float64] = -self.epsilon * np.abs(residual)
         return found + log(tanh(self.epsilon / 2))
@@ -112,7 +121,7 @@ class LaplaceNoise:
         """Return independent draws."""
         return rng.laplace(scale=1 / self.epsilon, size=size)
 
-    def log_density(self, residual: NDArray[Any]) -> NDArray[np.float64]:
+    def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return the log of the density."""
         found: NDArray[np.float64] = -self.epsilon * np.abs(residual)
         return found + log(self.epsilon / 2)
@@ -145,7 +154,7 @@ class GaussianNoise:
         """Return independent draws."""
         return rng.normal(scale=self.sigma, size=size)
 
-    def log_density(self, residual: NDArray[Any]) -> NDArray[np.float64]:
+    def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return the log of the density."""
         found: NDArray[np.float64] = -0.5 * np.square(residual / self.sigma)
         return found - log(self.sigma) - log(2 * pi) / 2

@@ -16,7 +16,7 @@ Dwork and Roth, "The algorithmic foundations of differential privacy", section 3
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.count_loss import rising
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair, log_sum
@@ -72,12 +72,12 @@ class NoisyMax:
         """The pair vector: a vote for candidate 0 or for candidate 1."""
         return Pairs(x=0, y=1)
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+    def run(self, data: Records, rng: np.random.Generator) -> int:
         """Return the winner."""
         one_each(data, self.elements)
         return int(np.argmax(self._scores(data) + rng.gumbel(size=self.candidates)))
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return each candidate's probability to win."""
         probabilities: NDArray[np.float64] = special.softmax(self._scores(data))
         return probabilities
@@ -118,7 +118,7 @@ class NoisyMax:
         rows = [one, other, *[unvoted] * (self.candidates - 2)]
         return count_likelihood(1, np.stack(rows))
 
-    def _scores(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _scores(self, data: Records) -> NDArray[np.float64]:
         votes = np.bincount(np.asarray(data), minlength=self.candidates)
         if len(votes) > self.candidates:
             raise InvalidInputError(

@@ -12,7 +12,7 @@ and "Xor-in-Pairs", https://arxiv.org/abs/2503.07199.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import NOTHING, one_each
 from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood, parity_likelihood
@@ -117,13 +117,13 @@ class Xor:
         """The pair vector: 0 or 1."""
         return _bits()
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+    def run(self, data: Records, rng: np.random.Generator) -> int:
         """Return 1 if the number of ones is odd, else 0."""
         del rng
         one_each(data, self.elements)
         return _parity(data)
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probabilities of 0 and of 1."""
         return _point(_parity(data))
 
@@ -183,13 +183,13 @@ class XorRandomisedResponse:
         """The pair vector: 0 or 1."""
         return _bits()
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+    def run(self, data: Records, rng: np.random.Generator) -> int:
         """Return the parity with probability p(epsilon), else its opposite."""
         one_each(data, self.elements)
         flip = rng.random() >= special.expit(self.epsilon)
         return _parity(data) ^ int(flip)
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probabilities of 0 and of 1."""
         sign = 1 if _parity(data) else -1
         odds = np.array([-sign, sign]) * self.epsilon
@@ -249,30 +249,30 @@ class XorInPairs:
         """The pair vector: 0 or 1."""
         return _bits()
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    def run(self, data: Records, rng: np.random.Generator) -> NDArray[np.integer]:
         """Return the parity of each pair."""
         del rng
         one_each(data, self.elements)
-        parities: NDArray[Any] = np.bitwise_xor(data[::2], data[1::2])
+        parities: NDArray[np.integer] = np.bitwise_xor(data[::2], data[1::2])
         return parities
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probability of each of the 2^(n / 2) outputs, which is 0 or 1."""
         _even(len(data))
         return product_distribution(
             [_point(_parity(pair)) for pair in data.reshape(-1, 2)]
         )
 
-    def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
+    def outputs(self, elements: int) -> Sequence[NDArray[np.integer]]:
         """Return the outputs; bit j of an output's number is the parity of pair j."""
         _even(elements)
         return list(digits([2] * (elements // 2)))
 
-    def log_odds(self, output: NDArray[Any]) -> NDArray[np.float64]:
+    def log_odds(self, output: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return zeros."""
         return self.posterior(output).log_odds(np.arange(self.elements))
 
-    def posterior(self, output: NDArray[Any]) -> ParityPosterior:
+    def posterior(self, output: NDArray[np.integer]) -> ParityPosterior:
         """Return what an output says: each coin, once its partner is revealed."""
         parity = np.where(np.asarray(output) > 0, np.inf, -np.inf)
         return ParityPosterior(parity, size=2)
@@ -292,7 +292,7 @@ def _bits() -> Pairs:
     return Pairs(x=np.int8(0), y=np.int8(1))
 
 
-def _parity(data: NDArray[Any]) -> int:
+def _parity(data: Records) -> int:
     return int(np.count_nonzero(data) & 1)
 
 

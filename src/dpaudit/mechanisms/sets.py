@@ -16,14 +16,14 @@ and Symmetric Algorithms", https://arxiv.org/abs/2503.07199.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, assert_never, final
+from typing import assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.count_loss import (
     gaussian_loss,
@@ -39,6 +39,7 @@ from dpaudit.mechanisms.noise import (
     LaplaceNoise,
     Noise,
     NoNoise,
+    Numbers,
 )
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood, count_likelihood
 from dpaudit.mechanisms.table import digits, product_distribution
@@ -94,7 +95,7 @@ class CountInSets:
         """The pair vector: 0 or 1."""
         return Pairs(x=np.int8(0), y=np.int8(1))
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    def run(self, data: Records, rng: np.random.Generator) -> Numbers:
         """Return the counts, with noise."""
         one_each(data, self.elements)
         first = np.arange(0, self.elements, self.set_size)
@@ -102,12 +103,12 @@ class CountInSets:
         return counts + self.noise.draw(len(counts), rng)
 
     @property
-    def distribution(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
+    def distribution(self) -> Callable[[Records], NDArray[np.float64]]:
         """From data to the probability of each output, 0 or 1; absent with noise."""
         self._finite()
         s = self.set_size
 
-        def distribution(data: NDArray[Any]) -> NDArray[np.float64]:
+        def distribution(data: Records) -> NDArray[np.float64]:
             sets = np.split(data, range(s, len(data), s))
             return product_distribution(
                 [np.eye(len(x) + 1)[np.count_nonzero(x)] for x in sets]
@@ -122,14 +123,14 @@ class CountInSets:
         s = self.set_size
         return lambda n: list(digits([min(s, n - i) + 1 for i in range(0, n, s)]))
 
-    def log_odds(self, output: NDArray[Any]) -> NDArray[np.float64]:
+    def log_odds(self, output: Numbers) -> NDArray[np.float64]:
         """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
         return self.posterior(output).log_odds(np.arange(self.elements))
 
-    def posterior(self, output: NDArray[Any]) -> ExchangeablePosterior:
+    def posterior(self, output: Numbers) -> ExchangeablePosterior:
         """Return what an output says, ready to learn coins."""
         counts = np.arange(self.set_size + 1)
-        residual = np.asarray(output)[:, np.newaxis] - counts
+        residual: Numbers = np.subtract.outer(output, counts)
         return ExchangeablePosterior(
             self.noise.log_density(residual), elements=self.elements
         )

@@ -12,13 +12,13 @@ Everywhere, element 0 is the lowest digit: row ``5 = 0b101`` is the data 1, 0, 1
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.pairs import Pairs
+from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import one_each
 
 __all__ = [
@@ -35,7 +35,7 @@ O_co = TypeVar("O_co", covariant=True)
 class HasDistribution(Protocol[O_co]):
     """A mechanism with finitely many outputs, numbered alike for all data."""
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probability of each output."""
         ...
 
@@ -88,11 +88,11 @@ class FiniteTable:
         """The pair vector: 0 or 1."""
         return Pairs(x=0, y=1)
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+    def run(self, data: Records, rng: np.random.Generator) -> int:
         """Draw the number of an output."""
         return int(rng.choice(self.rows.shape[1], p=self.distribution(data)))
 
-    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probability of each output."""
         one_each(data, self.elements)
         bits = [1 << i for i, value in enumerate(data) if value]

@@ -11,8 +11,6 @@ each from the logarithm of its binomial coefficient, itself a sum of logarithms 
 ratios. That is right to 1e-12. Above, the incomplete beta function is right to 1e-13.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
@@ -63,7 +61,7 @@ def fewer(
 
 
 def upper_tails(
-    counts: NDArray[Any], trials: NDArray[np.int64], log_odds: ArrayLike
+    counts: NDArray[np.int64], trials: NDArray[np.int64], log_odds: ArrayLike
 ) -> NDArray[np.float64]:
     """Return P[B >= count] of many binomials, too large by about a millionth of it.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit._registry import Registry
-from dpaudit.bounds.bound import GameBound, LowerBound
+from dpaudit.bounds.bound import AnyBound, LowerBound
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.rules.table_scoring import Played, TableScoring
@@ -140,10 +140,10 @@ class Judging(ABC):
         """Return what the bound reads; what is missing is wrong."""
 
     @abstractmethod
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound that is valid for the game."""
 
-    def also(self) -> tuple[GameBound[Any], ...]:
+    def also(self) -> tuple[AnyBound, ...]:
         """Return other bounds that are valid for the game, though weaker."""
         return ()
 

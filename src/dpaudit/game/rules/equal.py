@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bound import GameBound
+from dpaudit.bounds.bound import AnyBound
 from dpaudit.bounds.exact import Classic, Exact, Pure
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
@@ -101,11 +101,11 @@ class OneRun(EqualGuesses):
     reads = Counts
     reveals = False
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the exact bound."""
         return Exact()
 
-    def also(self) -> tuple[GameBound[Any], ...]:
+    def also(self) -> tuple[AnyBound, ...]:
         """Return the published bounds on counts, and the one for adaptive guesses."""
         return Pure(), Steinke(), Adaptive()
 
@@ -123,7 +123,7 @@ class SeparateRuns(EqualGuesses):
     reads = Counts
     reveals = False
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound for independent coins, for which delta costs less."""
         return Classic()
 
@@ -147,7 +147,7 @@ class Ranking(EqualGuesses):
     one_point = True
     ordered = True
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound that looks at the best few."""
         return RankedLooks()
 
@@ -191,7 +191,7 @@ class RandomHalf(EqualGuesses):
                 f"records_per_swap={self.records_per_swap!r}"
             )
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound for a random half."""
         return Hypergeometric()
 
@@ -247,6 +247,6 @@ class AdaptiveCount(EqualGuesses):
     reads = Counts
     reveals = True
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound for counts of adaptive guesses."""
         return Adaptive()

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.bound import GameBound, Grid
+from dpaudit.bounds.bound import AnyBound, Grid
 from dpaudit.bounds.readings import Bets, Reading, Rounds, Weighted, check_jump
 from dpaudit.bounds.rounds import (
     MOST_NOISE_SHARE,
@@ -130,7 +130,7 @@ class AdaptiveRounds(_Sequential):
         """One for each round, and one for the noise at the end."""
         return len(self.weights) + 1
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound that adds the rounds' evidence."""
         return StoufferRounds(grid=Grid(start=self.start))
 
@@ -225,7 +225,7 @@ class AdaptiveBets(_Sequential):
         _validate.nonnegative("start", self.start)
         object.__setattr__(self, "start", float(self.start))
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound from bets."""
         return Betting(grid=Grid(start=self.start))
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound
+from dpaudit.bounds.bound import AnyBound
 from dpaudit.bounds.readings import Reading, Weighted
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -182,7 +182,7 @@ class Classes(Slots):
     kind = "classes"
     reveals = False
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound for weighted guesses."""
         return WeightedGuesses()
 
@@ -200,7 +200,7 @@ class AdaptiveClasses(Slots):
     kind = "adaptive-classes"
     reveals = True
 
-    def bound(self) -> GameBound[Any]:
+    def bound(self) -> AnyBound:
         """Return the bound for slots of adaptive guesses."""
         return AdaptiveSlots()
 
