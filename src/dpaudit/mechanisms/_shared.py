@@ -1,12 +1,24 @@
-"""What several mechanisms share: a guarantee of nothing, and a check."""
+"""What several mechanisms share: outputs about single elements, and a check."""
 
-from typing import Final
+from abc import ABC, abstractmethod
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Records
+from dpaudit.mechanisms.loss_distribution import LossDistribution
+from dpaudit.mechanisms.output_likelihood import (
+    OutputLikelihood,
+    elementwise_likelihood,
+)
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP
 
-__all__ = ["NOTHING", "one_each"]
+__all__ = ["NOTHING", "ElementByElement", "one_each"]
+
+O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
 # What holds of every mechanism. A mechanism that says so has no privacy to lose; of one
 # that has no guarantee at all nothing is known.
@@ -20,3 +32,25 @@ def one_each(data: Records, elements: int) -> None:
             f"the mechanism was built for elements={elements}, got data of "
             f"{len(data)}; give one row per element"
         )
+
+
+class ElementByElement(ABC, Generic[O]):
+    """A mechanism whose output speaks of each element by itself."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def log_odds(self, output: O) -> NDArray[np.float64]:
+        """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
+
+    @abstractmethod
+    def loss_distribution(self, elements: int) -> LossDistribution:
+        """Return the distribution of the losses of this many elements."""
+
+    def posterior(self, output: O) -> FixedPosterior:
+        """Return what an output says; coins revealed say nothing of others."""
+        return FixedPosterior(self.log_odds(output))
+
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
+        """Return all that outputs say: of each element by itself."""
+        return elementwise_likelihood(self.loss_distribution(elements))

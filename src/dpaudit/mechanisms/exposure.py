@@ -27,11 +27,10 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import FixedPosterior, Mechanism, Posterior
 from dpaudit.game.pairs import Pairs, Records
-from dpaudit.mechanisms._shared import NOTHING, one_each
+from dpaudit.mechanisms._shared import NOTHING, ElementByElement, one_each
 from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
 from dpaudit.mechanisms.output_likelihood import (
     OutputLikelihood,
-    elementwise_likelihood,
 )
 from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee, PrivacyCurve
@@ -43,7 +42,7 @@ _CERTAIN = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameAndShame:
+class NameAndShame(ElementByElement[int]):
     """Publish one element, chosen uniformly.
 
     Attributes:
@@ -105,23 +104,15 @@ class NameAndShame:
         found[named] = np.copysign(np.inf, output)
         return found
 
-    def posterior(self, output: int) -> FixedPosterior:
-        """Return what an output says; coins revealed say nothing of others."""
-        return FixedPosterior(self.log_odds(output))
-
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the loss distribution: one element of all is known for certain."""
         kind = Kind(probability=1.0, groups=1, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: of each element by itself."""
-        return elementwise_likelihood(self.loss_distribution(elements))
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(ElementByElement[NDArray[np.integer]]):
     """Publish the data, zeros and ones.
 
     Example:
@@ -156,18 +147,10 @@ class Identity:
         """Return plus or minus infinity for each element."""
         return np.where(np.asarray(output) > 0, np.inf, -np.inf)
 
-    def posterior(self, output: NDArray[np.integer]) -> FixedPosterior:
-        """Return what an output says: everything."""
-        return FixedPosterior(self.log_odds(output))
-
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the distribution of the losses: all elements are known for certain."""
         kind = Kind(probability=1.0, groups=elements, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
-
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: of each element by itself."""
-        return elementwise_likelihood(self.loss_distribution(elements))
 
 
 @final

@@ -23,18 +23,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs, Records
+from dpaudit.mechanisms._shared import ElementByElement
 from dpaudit.mechanisms.loss_distribution import (
     DiscreteLoss,
     Kind,
     Loss,
     LossDistribution,
     SmoothLoss,
-)
-from dpaudit.mechanisms.output_likelihood import (
-    OutputLikelihood,
-    elementwise_likelihood,
 )
 from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
@@ -44,7 +40,7 @@ __all__ = ["LocalGaussian", "LocalLaplace", "LocalRandomisedResponse"]
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalRandomisedResponse:
+class LocalRandomisedResponse(ElementByElement[NDArray[np.int8]]):
     """Keep each value of {-1, +1} with probability p(epsilon), else flip it.
 
     Attributes:
@@ -94,23 +90,15 @@ class LocalRandomisedResponse:
         """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
         return np.multiply(output, self.epsilon, dtype=np.float64)
 
-    def posterior(self, output: NDArray[np.int8]) -> FixedPosterior:
-        """Return what an output says; coins revealed say nothing of others."""
-        return FixedPosterior(self.log_odds(output))
-
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the distribution of the losses of this many elements."""
         always = DiscreteLoss(values=np.array([self.epsilon]), probabilities=np.ones(1))
         return _each_alone(elements, always)
 
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: of each element by itself."""
-        return elementwise_likelihood(self.loss_distribution(elements))
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalLaplace:
+class LocalLaplace(ElementByElement[NDArray[np.float64]]):
     """Add Laplace noise of scale 2 / epsilon to each value of {-1, 1}.
 
     Attributes:
@@ -146,19 +134,11 @@ class LocalLaplace:
         """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
         return self.epsilon * np.clip(output, -1.0, 1.0)
 
-    def posterior(self, output: NDArray[np.float64]) -> FixedPosterior:
-        """Return what an output says; coins revealed say nothing of others."""
-        return FixedPosterior(self.log_odds(output))
-
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the distribution of the losses of this many elements."""
         top = self.epsilon
         loss = SmoothLoss(tail_at=self._tail_at, breaks=(0.0, top), supremum=top)
         return _each_alone(elements, loss)
-
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: of each element by itself."""
-        return elementwise_likelihood(self.loss_distribution(elements))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P[|l| >= t]: the noisy 1 lies outside (-t / epsilon, t / epsilon)."""
@@ -170,7 +150,7 @@ class LocalLaplace:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalGaussian:
+class LocalGaussian(ElementByElement[NDArray[np.float64]]):
     """Add Gaussian noise to each value of {0, 1}.
 
     Attributes:
@@ -206,10 +186,6 @@ class LocalGaussian:
         """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
         return (np.asarray(output, np.float64) - 0.5) / self.sigma**2
 
-    def posterior(self, output: NDArray[np.float64]) -> FixedPosterior:
-        """Return what an output says; coins revealed say nothing of others."""
-        return FixedPosterior(self.log_odds(output))
-
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the distribution of the losses of this many elements."""
         mu = 1 / self.sigma
@@ -218,10 +194,6 @@ class LocalGaussian:
         centre = mu * mu / 2
         breaks = (0.0, *sorted({min(centre, 40.0), centre}), centre + 12 * mu)
         return _each_alone(elements, SmoothLoss(tail_at=self._tail_at, breaks=breaks))
-
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: of each element by itself."""
-        return elementwise_likelihood(self.loss_distribution(elements))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P[|l| >= t] for a coin of +1, which is that for a coin of -1."""

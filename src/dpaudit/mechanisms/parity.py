@@ -10,6 +10,7 @@ Reference: Keinan, Shenfeld and Ligett, Definitions "XOR", "XOR + Randomized Res
 and "Xor-in-Pairs", https://arxiv.org/abs/2503.07199.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -87,9 +88,53 @@ class ParityPosterior:
         return (np.where(odd, -1, 1) * self._parity[:, np.newaxis]).ravel()
 
 
+class OneParity(ABC):
+    """What the parity of all elements says, published as it is or at random."""
+
+    __slots__ = ()
+
+    elements: int
+
+    @property
+    @abstractmethod
+    def _size(self) -> float:
+        """The log-odds that the output is the parity."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return _bits()
+
+    def outputs(self, elements: int) -> Sequence[int]:
+        """Return 0 and 1, whatever the number of elements."""
+        del elements
+        return (0, 1)
+
+    def log_odds(self, output: int) -> NDArray[np.float64]:
+        """Return zeros, unless there is only one element."""
+        return self.posterior(output).log_odds(np.arange(self.elements))
+
+    def posterior(self, output: int) -> ParityPosterior:
+        """Return what an output says: the last coin, once all others are revealed."""
+        parity = np.array([self._size if output else -self._size])
+        return ParityPosterior(parity, size=self.elements)
+
+    def loss_distribution(self, elements: int) -> LossDistribution:
+        """Return the loss distribution: no losses, for two elements or more."""
+        if elements > 1:
+            return LossDistribution(elements=elements, kinds=())
+        loss = DiscreteLoss(values=np.array([self._size]), probabilities=np.ones(1))
+        kind = Kind(probability=1.0, groups=1, size=1, loss=loss)
+        return LossDistribution(elements=1, kinds=(kind,))
+
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
+        """Return all that outputs say: how likely the number of ones is odd."""
+        return parity_likelihood(1, elements, self._size)
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Xor:
+class Xor(OneParity):
     """Publish the exclusive or of all elements; not private at all.
 
     Attributes:
@@ -113,9 +158,8 @@ class Xor:
         return NOTHING
 
     @property
-    def pairs(self) -> Pairs:
-        """The pair vector: 0 or 1."""
-        return _bits()
+    def _size(self) -> float:
+        return np.inf
 
     def run(self, data: Records, rng: np.random.Generator) -> int:
         """Return 1 if the number of ones is odd, else 0."""
@@ -127,32 +171,10 @@ class Xor:
         """Return the probabilities of 0 and of 1."""
         return _point(_parity(data))
 
-    def outputs(self, elements: int) -> Sequence[int]:
-        """Return 0 and 1, whatever the number of elements."""
-        del elements
-        return (0, 1)
-
-    def log_odds(self, output: int) -> NDArray[np.float64]:
-        """Return zeros, unless there is only one element."""
-        return self.posterior(output).log_odds(np.arange(self.elements))
-
-    def posterior(self, output: int) -> ParityPosterior:
-        """Return what an output says: the last coin, once all others are revealed."""
-        parity = np.array([np.inf if output else -np.inf])
-        return ParityPosterior(parity, size=self.elements)
-
-    def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the loss distribution: no losses, for two elements or more."""
-        return _silent_unless_alone(elements, np.inf)
-
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: whether the number of ones is odd."""
-        return parity_likelihood(1, elements, np.inf)
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class XorRandomisedResponse:
+class XorRandomisedResponse(OneParity):
     """Publish the exclusive or of all elements by randomised response.
 
     Attributes:
@@ -179,9 +201,8 @@ class XorRandomisedResponse:
         return PureDP(epsilon=self.epsilon, adjacency=Adjacency.REPLACE_ONE)
 
     @property
-    def pairs(self) -> Pairs:
-        """The pair vector: 0 or 1."""
-        return _bits()
+    def _size(self) -> float:
+        return self.epsilon
 
     def run(self, data: Records, rng: np.random.Generator) -> int:
         """Return the parity with probability p(epsilon), else its opposite."""
@@ -195,28 +216,6 @@ class XorRandomisedResponse:
         odds = np.array([-sign, sign]) * self.epsilon
         probabilities: NDArray[np.float64] = special.expit(odds)
         return probabilities
-
-    def outputs(self, elements: int) -> Sequence[int]:
-        """Return 0 and 1, whatever the number of elements."""
-        del elements
-        return (0, 1)
-
-    def log_odds(self, output: int) -> NDArray[np.float64]:
-        """Return zeros, unless there is only one element."""
-        return self.posterior(output).log_odds(np.arange(self.elements))
-
-    def posterior(self, output: int) -> ParityPosterior:
-        """Return what an output says: the last coin, once all others are revealed."""
-        parity = np.array([self.epsilon if output else -self.epsilon])
-        return ParityPosterior(parity, size=self.elements)
-
-    def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the loss distribution: no losses, for two elements or more."""
-        return _silent_unless_alone(elements, self.epsilon)
-
-    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: how likely the number of ones is odd."""
-        return parity_likelihood(1, elements, self.epsilon)
 
 
 @final
@@ -298,15 +297,6 @@ def _parity(data: Records) -> int:
 
 def _point(output: int) -> NDArray[np.float64]:
     return np.array([1.0 - output, output])
-
-
-def _silent_unless_alone(elements: int, size: float) -> LossDistribution:
-    """Return the losses by one parity of all elements, of log-odds ``size``."""
-    if elements > 1:
-        return LossDistribution(elements=elements, kinds=())
-    loss = DiscreteLoss(values=np.array([size]), probabilities=np.ones(1))
-    kind = Kind(probability=1.0, groups=1, size=1, loss=loss)
-    return LossDistribution(elements=1, kinds=(kind,))
 
 
 def _even(elements: int) -> None:
