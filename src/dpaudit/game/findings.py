@@ -143,13 +143,11 @@ def agree(one: Finding, other: Finding) -> bool:
         (one.code, one.status, one.stage, one.subject)
         == (other.code, other.status, other.stage, other.subject)
         and one.numbers.keys() == other.numbers.keys()
-        and all(_close(value, other.numbers[name]) for name, value in _items(one))
+        and all(
+            _close(value, other.numbers[name]) for name, value in one.numbers.items()
+        )
         and _close(one.probability, other.probability)
     )
-
-
-def _items(finding: Finding) -> Iterable[tuple[str, Scalar]]:
-    return finding.numbers.items()
 
 
 def _close(one: Scalar, other: Scalar) -> bool:

@@ -12,7 +12,7 @@ what an output says about each coin, and what it says once some coins are reveal
 """
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,7 @@ class Posterior(Protocol):
         ...
 
 
+@runtime_checkable
 class KnowsOthers(Protocol):
     """A posterior that says at once what each coin is worth if all others are known."""
 

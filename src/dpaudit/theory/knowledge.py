@@ -27,7 +27,7 @@ https://arxiv.org/abs/2503.07199.
 """
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.mechanism import Posterior
+from dpaudit.game.mechanism import KnowsOthers, Posterior
 from dpaudit.theory.capabilities import Playable, can_be_enumerated, can_be_played
 from dpaudit.theory.enumeration import enumerate_mechanism
 from dpaudit.theory.gap_levels import Estimate
@@ -188,10 +188,9 @@ def _knowing_others(
 ) -> NDArray[np.float64]:
     """Return the log-odds of each element, given the output and all other coins."""
     truth = np.where(bits > 0, 1, -1).astype(np.int8)
-    known: Any = mechanism.posterior(output)
-    if hasattr(known, "knowing_others"):
-        at_once: NDArray[np.float64] = known.knowing_others(truth)
-        return at_once
+    known = mechanism.posterior(output)
+    if isinstance(known, KnowsOthers):
+        return known.knowing_others(truth)
     found, element = np.empty(len(bits)), np.arange(len(bits))
     for i in element:
         posterior, others = mechanism.posterior(output), np.delete(element, i)
