@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from opacus import PrivacyEngine
 from peft import LoraConfig, get_peft_model
-from private_runs import attach
+from private_runs import UNPROBED, attach
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -167,11 +167,11 @@ def step_of(run, loss=None, **options):
     return step
 
 
-def audited(run, step=None, *, epochs=3, between=lambda k: None, **options):
+def audited(run, *, epochs=3, probed=True, between=lambda k: None):
     """The result of a training that is audited by default, probed with its step."""
-    step = step or step_of(run)
-    audit = attach(run, model=run.model, **options)
-    found = audit.probe(step, records=3)
+    step = step_of(run)
+    audit = attach(run, model=run.model, **({} if probed else UNPROBED))
+    found = audit.probe(step, records=3) if probed else None
     for epoch in range(epochs):
         for k, batch in enumerate(audit.data_loader):
             step(batch)

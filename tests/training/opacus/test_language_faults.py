@@ -97,7 +97,7 @@ def test_layers_unfrozen_later_and_trained_by_another_optimizer(mode):
             other.step()
             other.zero_grad()
 
-    result, _ = audited(run, between=unfreeze)
+    result, _ = audited(run, probed=False, between=unfreeze)
     assert result.verdict == "inconclusive"
     assert "lm_head.weight changed" in result.reason
     last = result.training.coverage.checks[-1]
@@ -116,9 +116,9 @@ def test_layers_unfrozen_later_and_given_to_the_private_optimizer(mode):
 
     if mode == "hooks":  # Opacus itself finds no gradients of it
         with pytest.raises(ValueError, match="not initialized"):
-            audited(run, between=unfreeze)
+            audited(run, probed=False, between=unfreeze)
         return
-    result, _ = audited(run, between=unfreeze)
+    result, _ = audited(run, probed=False, between=unfreeze)
     assert result.verdict == "invalid run"
     assert "trains other parameters" in result.reason
 
@@ -138,7 +138,7 @@ def test_adapters_merged_into_the_frozen_weights(mode):
                     module.get_base_layer().weight.data += added
                     module.lora_B["default"].weight.data.zero_()
 
-    result, _ = audited(run, between=merge)
+    result, _ = audited(run, probed=False, between=merge)
     assert result.verdict == "inconclusive"
     assert "q_proj.base_layer.weight changed" in result.reason
 

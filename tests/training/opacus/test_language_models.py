@@ -1,5 +1,7 @@
 """Audits of language models as people fine-tune them: honest runs, and no alarm."""
 
+import itertools
+
 import pytest
 import torch
 from language_runs import (
@@ -72,8 +74,10 @@ CASES = {
 }
 
 
-@MODES
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [("padded", "hooks"), *zip(CASES, itertools.cycle(["ghost", "hooks"]))],
+)
 def test_an_honest_fine_tuning_is_clean(case, mode):
     run = private_language_model(mode=mode, **CASES[case])
     result, found = audited(run)

@@ -135,7 +135,6 @@ class Session:
         return self.callback.result
 
 
-TRAINERS = pytest.mark.parametrize("kind", [plain_trainer, sft_trainer])
 # What an adapter to trainers reads of either mode is the same.
 IN_A_MODE = pytest.mark.parametrize(
     ("kind", "mode"), [(plain_trainer, "ghost"), (sft_trainer, "hooks")]
@@ -194,9 +193,8 @@ def over_tokens(outputs, labels, num_items_in_batch):
     return losses.sum() / num_items_in_batch
 
 
-@TRAINERS
-def test_a_probe_finds_the_loss_over_a_batchs_tokens(kind, tmp_path):
-    session = Session(kind, tmp_path)
+def test_a_probe_finds_the_loss_over_a_batchs_tokens(tmp_path):
+    session = Session(sft_trainer, tmp_path)
     session.trainer.compute_loss_func = over_tokens
     audit = attach(session.run, model=session.run.model)
     (fault,) = audit.probe(step_of(session.trainer)).faults
