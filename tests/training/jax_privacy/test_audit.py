@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -141,6 +142,7 @@ def test_the_noisy_value_rises_by_the_clipping_norm(clip, normalize_by, dtype, s
     assert " Not looked at: sampling of records, per-record" in first
 
 
+@cache
 def audit_of_records(*, clip, claimed_clip):
     """Canaries of fifty clipping norms, as records of a training that clips so."""
     grad_fn, privatizer = private(clip=claimed_clip, records=True)

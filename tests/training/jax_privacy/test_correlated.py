@@ -1,5 +1,7 @@
 """JAX Privacy's own BandMF plans: read, refused where nothing is known, audited."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,11 +103,16 @@ def test_the_noise_is_that_of_the_accountant_times_the_column():
     assert noise_of(config) == pytest.approx(multiplier * np.linalg.norm(COEFFICIENTS))
 
 
+@cache
+def honest_run(*, columns):
+    config = plan(columns=columns)
+    return trained(attached(config), config.plan.noise_addition_transform)
+
+
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_honest_plan_is_not_refuted_and_its_noise_is_as_stated(columns):
     """With p < 0.001 in one run of a thousand at most, and the seed is fixed."""
-    config = plan(columns=columns)
-    result = trained(attached(config), config.plan.noise_addition_transform)
+    result = honest_run(columns=columns)
     assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     assert result.p_value > 0.001
     said = " ".join(str(result).split())
@@ -123,13 +130,12 @@ def test_half_of_the_noise_is_refuted_and_named(sampling):
 
 
 def test_the_explanation_knows_what_turns_and_strategy_come_to():
-    config = plan()
-    result = trained(attached(config), config.plan.noise_addition_transform)
+    result = honest_run(columns=False)
     told = result.design.setting
     joins = np.isin(np.arange(STEPS), np.arange(0, STEPS, BANDS)).astype(float)
     matrix = sum(np.diag(np.full(STEPS - k, c), -k) for k, c in enumerate(COEFFICIENTS))
     signal = np.linalg.norm(matrix @ joins)
-    assert told.equivalent_noise == pytest.approx(noise_of(config) / signal)
+    assert told.equivalent_noise == pytest.approx(noise_of(plan()) / signal)
     steps = {step.name for step in explain(result).steps}
     assert {"outputs", "elements"} <= steps  # known only with a model of the training
 
