@@ -4,8 +4,6 @@ import base64
 import codecs
 import json
 import stat
-import subprocess
-import sys
 
 import pytest
 from cryptography.exceptions import InvalidSignature
@@ -196,19 +194,6 @@ def test_files_that_hold_no_such_key_are_refused(tmp_path):
         for reader in (SigningKey.read, PublicKey.read):
             with pytest.raises(InvalidInputError, match=name):
                 reader(tmp_path / name)
-
-
-def test_without_the_extra_the_error_names_it():
-    code = (
-        "import sys; sys.modules['securesystemslib'] = None\n"
-        "import dpaudit.evidence\n"
-        "try: import dpaudit.evidence.signing\n"
-        "except ImportError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert "pip install '.[sign]'" in done.stdout
 
 
 def test_the_mark_that_some_editors_put_before_a_text_does_not_matter():
