@@ -76,21 +76,6 @@ def audited(run):
     return TrainerAuditCallback(lambda optimizer, loader, steps: attach(run))
 
 
-def plain_result():
-    run = private_run()
-    audit = attach(run)
-    torch.manual_seed(42)  # the seed that Trainer sets
-    run.train(steps=10 * EPOCHS)
-    return audit.finish()
-
-
-def test_trainer_gives_the_result_of_the_plain_loop(tmp_path):
-    run = private_run()
-    callback = audited(run)
-    fit(run, tmp_path, [callback])
-    assert callback.result == plain_result()
-
-
 def test_canaries_that_are_records_ride_along(tmp_path):
     run = private_run(canaries=CANARIES)
     audit = attach(run)
@@ -107,22 +92,6 @@ def test_records_on_another_loader_are_refused(tmp_path):
     run = private_run(canaries=CANARIES)
     with pytest.raises(InvalidInputError, match=r"audit\.data_loader"):
         fit(run, tmp_path, [audited(run)])
-
-
-def test_a_training_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
-    run = private_run()
-    fit(run, tmp_path, [audited(run)], stop=StopAfter(2), save=True)
-    accountant = run.engine.accountant.state_dict()
-
-    run = private_run()
-    run.engine.accountant.load_state_dict(accountant)
-    callback = audited(run)
-    fit(run, tmp_path, [callback], resume=str(tmp_path / "checkpoint-20"))
-    assert callback.result.training.steps == 10 * EPOCHS
-    (remark,) = callback.result.training.remarks
-    # By the Trainer, for everybody who names no seed.
-    assert remark.code == "noise.fixed_seed"
-    assert "a fixed seed" in sentence(remark)
 
 
 def test_an_accountant_that_forgot_the_first_half_is_refused(tmp_path):
