@@ -29,10 +29,7 @@ _NEEDS = {
     "report": [
         "test_misuse.py",
         "reporting/report",
-        *(
-            f"reporting/test_{name}.py"
-            for name in ("curves", "live", "model_card", "power_picture")
-        ),
+        *(f"reporting/test_{name}.py" for name in ("live", "model_card")),
         "reporting/test_model_card_huggingface.py",
         "reporting/test_published.py",
         "fuzzing/test_report_mutants.py",

@@ -6,12 +6,15 @@ import json
 import shutil
 import sys
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from dpaudit_lab.benchmark.guessers import SMALL_GAMES, Guessers
 from dpaudit_lab.cli import app
+from dpaudit_lab.cli._benchmark_shown import charts_of
+from dpaudit_lab.pictures.chart import Look
 from dpaudit_lab.power.methods import methods
 from dpaudit_lab.power.nulls import NULLS, null_draw
 from dpaudit_lab.power.peers import PEERS, peer_null_sweep, peer_sweep
@@ -199,6 +202,35 @@ def test_the_table_is_written_as_csv(store, tmp_path):
     rate = known[0]["wrong"][0]
     assert float(rows[0]["wrong_at_0"]) == rate["hits"] / rate["draws"]
     assert int(rows[0]["wrong_at_0_draws"]) == rate["draws"]
+
+
+def test_bounds_and_times_are_drawn_as_panels(store, tmp_path):
+    """Others' methods are dashed; without times there are bounds alone."""
+    path = tmp_path / "power.svg"
+    done = run(store, f"--picture={path}")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == run(store).stdout
+    assert path.read_text("utf-8").startswith("<?xml")
+    rows = [
+        SimpleNamespace(
+            method=name,
+            ours=name == "exact",
+            canaries=size,
+            mean=1.0,
+            error=0.1,
+            draws=3,
+            seconds=seconds,
+        )
+        for name, seconds in (("exact", 0.02), ("Steinke et al.", 3.0))
+        for size in (100, 1000)
+    ]
+    bounds, times = charts_of(rows, TASK)
+    assert [curve.look for curve in bounds.curves] == [Look.MEASURED, Look.OTHERS]
+    assert times.y_ticks == (0.01, 0.1, 1.0, 10.0)
+    assert {point.mean for point in times.points} == {0.02, 3.0}
+    for row in rows:
+        row.seconds = None
+    assert len(charts_of(rows, TASK)) == 1
 
 
 def test_costs_may_be_left_out(store):

@@ -26,7 +26,7 @@ from dpaudit_lab.pictures.chart import (
     mean_point,
     true_and_shown,
 )
-from dpaudit_lab.pictures.curves import chart_figure, draw_chart
+from dpaudit_lab.pictures.curves import chart_figure, draw_chart, panels_figure
 from dpaudit_lab.pictures.style import STYLE
 
 CURVES = (
@@ -123,11 +123,16 @@ def test_printed_numbers_are_written_beside_their_marks(drawn):
 def test_no_text_overlaps_another_or_leaves_the_picture(width):
     # The title and the caption are made for the usual width; papers have their own.
     chart = CHART if width >= 9 else replace(CHART, title="", caption="")
-    drawn = figure_of(chart, width=width)
-    renderer = FigureCanvasAgg(drawn).get_renderer()
-    low, high = drawn.axes[0].get_ylim()
-    ticks = drawn.axes[0].yaxis.get_major_ticks()
-    beyond = {t.label1 for t in ticks if not low <= t.get_loc() <= high}  # not drawn
+    check_words(figure_of(chart, width=width))
+
+
+def check_words(drawn):
+    """No text overlaps another or leaves the picture."""
+    renderer, beyond = FigureCanvasAgg(drawn).get_renderer(), set()  # not drawn
+    for axes in drawn.axes:
+        low, high = axes.get_ylim()
+        ticks = axes.yaxis.get_major_ticks()
+        beyond |= {t.label1 for t in ticks if not low <= t.get_loc() <= high}
     visible = [t for t in drawn.findobj(Text) if t.get_visible() and t not in beyond]
     shown = [t for t in visible if t.get_text().strip()]
     # Of the words alone, without the line that leads to a mark.
@@ -139,6 +144,20 @@ def test_no_text_overlaps_another_or_leaves_the_picture(width):
         assert box.y0 >= 0, one.get_text()
         assert box.x1 <= drawn.bbox.x1, one.get_text()
         assert box.y1 <= drawn.bbox.y1, one.get_text()
+
+
+def test_panels_of_several_quantities_name_each_and_share_a_legend():
+    bounds = replace(CHART, title="", caption="", marks=())
+    seconds = replace(bounds, y_label="seconds", limits=(), y_ticks=(0.1, 1.0, 10.0))
+    with mpl.rc_context(STYLE):
+        drawn = panels_figure([bounds, seconds], 12.0, "A title", "delta = 1e-5")
+        FigureCanvasAgg(drawn).draw()
+    check_words(drawn)
+    assert [axes.get_ylabel() for axes in drawn.axes] == [
+        "lower bound on ε",
+        "seconds",
+    ]
+    assert len(drawn.legends) == 1
 
 
 def test_letters_stand_for_words(drawn):

@@ -1,6 +1,8 @@
 """How ``dpaudit-lab benchmark`` shows what it found: text, JSON, CSV, page, picture."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +14,15 @@ from dpaudit_lab.cli.sweeping import table_console
 
 if TYPE_CHECKING:
     from dpaudit_lab.benchmark.row import Row
+    from dpaudit_lab.pictures.chart import Chart
     from dpaudit_lab.power import table
     from dpaudit_lab.power.nulls import Wrong
     from dpaudit_lab.power.task import Task
 
-__all__ = ["as_json", "draw", "show", "write_csv", "write_page"]
+__all__ = ["as_json", "charts_of", "draw", "show", "write_csv", "write_page"]
 
 _FORMAT = "dpaudit.benchmark.2"
+_MOST_TICKS = 4
 _NOT_DRAWN = ("published", "privacy_guard")  # the same as another; of another tier
 
 
@@ -103,38 +107,65 @@ def _about(task: "Task") -> str:
 
 def draw(rows: "Sequence[table.Row]", task: "Task", picture: Path) -> None:
     """Draw bounds and times against the number of canaries."""
-    from dpaudit_lab.pictures.chart import true_and_shown  # noqa: PLC0415
-    from dpaudit_lab.pictures.power_picture import (  # noqa: PLC0415 (needs its extra)
-        Curve,
-        Point,
-        power_picture,
-    )
+    from dpaudit_lab.pictures.curves import draw_panels  # noqa: PLC0415 (its extra)
 
     drawn = [row for row in rows if row.key not in _NOT_DRAWN]
-    names = {row.method: row.ours for row in drawn}
-    curves = [
-        Curve(
-            name=name,
-            ours=ours,
-            points=tuple(
-                Point(
-                    canaries=row.canaries,
-                    mean=row.mean,
-                    error=row.error,
-                    seconds=row.seconds,
-                )
-                for row in drawn
-                if row.method == name
-            ),
-        )
-        for name, ours in names.items()
-    ]
     draws = sorted({row.draws for row in drawn})
     caption = (
         f"Scores N(0, 1) and N({task.mu:g}, 1), delta = {task.delta:g}, alpha = "
         f"{task.alpha:g}. {draws[0]}"
         + (f" to {draws[-1]}" if len(draws) > 1 else "")
-        + " draws, the same for all methods;\nbars are standard errors."
+        + " draws, the same for all methods;\nbands are standard errors."
     )
-    limits = true_and_shown(truth=task.truth, ceiling=task.ceiling)
-    power_picture(curves, picture, limits=limits, caption=caption)
+    charts = charts_of(drawn, task)
+    title = "What each method shows of the same scores"
+    draw_panels(charts, picture, title=title, caption=caption)
+
+
+def charts_of(rows: "Sequence[table.Row]", task: "Task") -> "list[Chart]":
+    """Return the bounds, and the times if any were taken, as charts."""
+    from dpaudit_lab.pictures.chart import (  # noqa: PLC0415
+        Chart,
+        Curve,
+        Look,
+        Point,
+        true_and_shown,
+    )
+
+    names = {row.method: row.ours for row in rows}
+    curves = tuple(
+        Curve(name=name, colour=at, look=Look.MEASURED if ours else Look.OTHERS)
+        for at, (name, ours) in enumerate(names.items())
+    )
+    sizes = sorted({row.canaries for row in rows})
+    bounds = Chart(
+        title="",
+        caption="",
+        x_label="canaries",
+        y_label="mean lower bound on epsilon",
+        curves=curves,
+        points=tuple(
+            Point(
+                curve=row.method,
+                x=row.canaries,
+                mean=row.mean,
+                error=row.error or 0.0,
+                repeats=row.draws,
+            )
+            for row in rows
+        ),
+        limits=true_and_shown(truth=task.truth, ceiling=task.ceiling),
+        ticks=tuple(sizes[:: -(-len(sizes) // _MOST_TICKS)]),
+    )
+    timed = [(row.method, row.canaries, row.seconds) for row in rows if row.seconds]
+    if not timed:
+        return [bounds]
+    decades = [floor(log10(seconds)) for _, _, seconds in timed]
+    times = replace(
+        bounds,
+        y_label="CPU seconds",
+        points=tuple(Point(curve=name, x=n, mean=taken) for name, n, taken in timed),
+        limits=(),
+        y_ticks=tuple(10.0**each for each in range(min(decades), max(decades) + 2)),
+    )
+    return [bounds, times]

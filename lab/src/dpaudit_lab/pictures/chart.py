@@ -38,6 +38,7 @@ class Look(Enum):
 
     MEASURED = "means of repeats"
     INVALID = "means of repeats, by a rule that is not valid"
+    OTHERS = "means of repeats, by somebody else's method"
     BESIDE = "without a band, to compare with the curve of the same colour"
     COMPUTED = "computed, without chance"
     LIMIT = "computed, to hold bounds against; named where it ends"

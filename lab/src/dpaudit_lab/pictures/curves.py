@@ -29,7 +29,7 @@ from dpaudit_lab.pictures.style import (
     tick_names,
 )
 
-__all__ = ["chart_figure", "draw_chart", "draw_panels"]
+__all__ = ["chart_figure", "draw_chart", "draw_panels", "panels_figure"]
 
 # Blue, vermilion, green, orange, purple, sky blue, ink.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", INK)
@@ -90,35 +90,51 @@ def chart_figure(chart: Chart, *, width: float = _WIDE) -> mpl_figure.Figure:
     return figure
 
 
-def draw_panels(charts: Sequence[Chart], path: str | Path, *, width: float) -> None:
+def draw_panels(
+    charts: Sequence[Chart],
+    path: str | Path,
+    *,
+    width: float = _WIDE,
+    title: str = "",
+    caption: str = "",
+) -> None:
     """Draw charts that share their curves as panels of one picture, three in a row.
 
-    The legend is that of all; what each chart has as its title stands over its panel.
-    Title and caption of the whole are left to the text around it.
+    The legend is that of the first; what each chart has as its title stands over its
+    panel. Title and caption of the whole take no room if they are empty. Panels of
+    several quantities are two in a row, and each names its axis.
     """
-    save(lambda: _panels(charts, width), path)
+    save(lambda: panels_figure(charts, width, title, caption), path)
 
 
-def _panels(charts: Sequence[Chart], width: float) -> mpl_figure.Figure:
-    rows = -(-len(charts) // _COLUMNS)
+def panels_figure(
+    charts: Sequence[Chart], width: float = _WIDE, title: str = "", caption: str = ""
+) -> mpl_figure.Figure:
+    """Return the picture, not yet in a file."""
+    alike = len({chart.y_label for chart in charts}) == 1
+    columns = _COLUMNS if alike else len(charts)
+    rows = -(-len(charts) // columns)
     figure = mpl_figure.Figure(figsize=(width, _HIGH), facecolor="white")
-    each = (width - _RIGHT - _LEFT) / _COLUMNS
+    apart = _APART if alike else _LEFT
+    each = (width - _RIGHT - _LEFT + (0.0 if alike else apart)) / columns
     for at, chart in enumerate(charts):
-        row, column = divmod(at, _COLUMNS)
+        row, column = divmod(at, columns)
         left = _LEFT + column * each
-        axes = figure.add_axes((left / width, 0.0, (each - _APART) / width, 1.0))
+        axes = figure.add_axes((left / width, 0.0, (each - apart) / width, 1.0))
         for curve in chart.curves:
             _draw(axes, chart, curve)
         for limit in chart.limits:
             limit_line(axes, limit)
         _frame(axes, chart)
-        axes.set_ylim(0.0, 1.08 * max(axes.get_ylim()[1], 0.1))
+        if chart.y_ticks is None:
+            axes.set_ylim(0.0, 1.08 * max(axes.get_ylim()[1], 0.1))
         axes.set_title(typeset(chart.title), fontsize=9, color=INK, loc="left", pad=8)
-        if column:
+        if column and alike:
             axes.set_ylabel("")
         if row < rows - 1:
             axes.set_xlabel("")
-    lay_out(figure, title="", caption="", frame=_PANEL, rows=rows)
+    frame = _PANEL if alike else _HIGH
+    lay_out(figure, title=title, caption=caption, frame=frame, rows=rows)
     return figure
 
 
@@ -136,6 +152,8 @@ def _draw(axes: Axes, chart: Chart, curve: Curve) -> None:
         case Look.INVALID:
             line.set(marker=marker, markersize=5, linestyle="--", zorder=4)
             line.set_markerfacecolor("none")
+        case Look.OTHERS:
+            line.set(marker=marker, markersize=5, linestyle="--")
         case Look.BESIDE:
             # No band: it would hide that of the curve beside it, and is alike.
             line.set(linestyle=":", linewidth=1.3)

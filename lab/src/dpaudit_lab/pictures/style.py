@@ -158,10 +158,10 @@ def tick_names(ticks: Iterable[float]) -> list[str]:
     """Return the names of values on a logarithmic axis.
 
     Example:
-        >>> tick_names([1e-4, 0.1, 32_000])
-        ['10⁻⁴', '0.1', '32,000']
+        >>> tick_names([1e-4, 0.1, 32_000, 1e6])
+        ['10⁻⁴', '0.1', '32,000', '10⁶']
     """
-    return [f"{tick:,g}" if tick >= 1 else scientific(tick) for tick in ticks]
+    return [f"{t:,g}" if 1 <= t < 1e6 else scientific(t) for t in ticks]
 
 
 def plain_frame(axes: Axes) -> None:
