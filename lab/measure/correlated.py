@@ -12,7 +12,6 @@ The second keeps every run in a file of lines and goes on where it stopped.
 """
 
 import argparse
-import json
 import tempfile
 import time
 import warnings
@@ -21,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import special
+from sweeping import add_line, lines
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Plan, TrainingSetup, plan_audit
 from dpaudit.dpsgd.strategy import Strategy, Toeplitz
 from dpaudit.game.setting import Setting
+from dpaudit.stats.binomial import rate_limits
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.audit import TrainingAudit
 
@@ -53,13 +53,6 @@ LOOPS: dict[str, tuple[Strategy | None, Participation, float]] = {
         1.0,
     ),
 }
-
-
-def limits(count: int, of: int, level: float) -> tuple[float, float]:
-    """Return exact one-sided limits of a rate, each wrong with chance ``level``."""
-    low = special.betaincinv(count, of - count + 1, level) if count else 0.0
-    high = special.betaincinv(count + 1, of - count, 1 - level) if count < of else 1.0
-    return float(low), float(high)
 
 
 def level(audits: int, only: str | None = None) -> None:
@@ -102,7 +95,7 @@ def level(audits: int, only: str | None = None) -> None:
             for step in added:
                 audit.observe(audit.contributions() + step)
             refuted += audit.finish(claim=claim).refuted
-        low, high = limits(refuted, audits, bonferroni)
+        low, high = rate_limits(refuted, audits, alpha=2 * bonferroni)
         print(
             f"{name}: refuted {refuted} of {audits} ({refuted / audits:.4f}, limits "
             f"{low:.4f} to {high:.4f}); alpha {ALPHA}: "
@@ -160,15 +153,13 @@ def _bandmf(runs: int, store: Path) -> None:
     tasks += [(name, 1.0, seed) for seed in range(fewer) for name in others]
     tasks += [(whole, 1.0, seed) for seed in range(fewer, runs)]
     done: dict[str, list[float]] = {}
-    if store.exists():
-        for line in store.read_text().splitlines():
-            done |= json.loads(line)
+    for row in lines(store):
+        done |= row
     for task in tasks:
         if str(task) not in done:
             found = made.audited(*task)
             done[str(task)] = found
-            with store.open("a") as file:
-                file.write(json.dumps({str(task): found}) + "\n")
+            add_line(store, {str(task): found})
     for name in PATTERNS:
         for divide_by in (1.0, 2.0):
             mine = [done[str(t)] for t in tasks if t[:2] == (name, divide_by)]

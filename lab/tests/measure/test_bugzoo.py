@@ -1,8 +1,8 @@
 """What the runs of the bug zoo showed: the file that is checked in, and its page."""
 
-import sys
 from pathlib import Path
 
+import bugzoo_results
 import pytest
 
 from dpaudit.game.text.stages import stage_name
@@ -12,10 +12,6 @@ from dpaudit_lab.bugzoo import BUGS
 from dpaudit_lab.bugzoo.bug import insertion_name
 
 ROOT = Path(__file__).parents[3]
-sys.path.append(str(ROOT / "lab" / "measure"))  # last, as others do
-
-import bugzoo_results  # noqa: E402 (found by the line above)
-
 PAGE = ROOT / "docs" / "explanation" / "bug-zoo.md"
 
 

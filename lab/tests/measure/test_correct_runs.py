@@ -3,14 +3,8 @@
 All of them: ``python lab/measure/correct_runs.py``.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "measure"))  # last, as others do
-
 from correct_runs import half_run, opacus_run, report, sweeps
 
 

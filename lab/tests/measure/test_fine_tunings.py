@@ -1,17 +1,14 @@
 """A small version of the studies of fine-tunings: they run, and honest ones pass."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
-FOLDER = str(Path(__file__).parents[2] / "measure")
 
 
 @pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
+def scripts():
     yield
     for name in ("small_fine_tunings", "many_fine_tunings"):
         sys.modules.pop(name, None)

@@ -1,14 +1,7 @@
 """What forecasts of runs that differ from their plan are measured by."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-MEASURE = Path(__file__).parents[2] / "measure"
-sys.path.append(str(MEASURE))  # last: names there are not those of tests
-
-from forecasts import RUNS, holds, upper  # noqa: E402 (found by the line above)
+from forecasts import RUNS, holds, upper
 
 
 def test_the_six_runs_differ_from_their_plan_in_one_thing_each():

@@ -4,17 +4,14 @@ The model is tiny and its text made up; what is audited is as in the study.
 """
 
 import sys
-from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
-FOLDER = str(Path(__file__).parents[2] / "measure")
 
 
 @pytest.fixture
 def lora(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
     import language_models  # noqa: PLC0415 (of a folder of scripts)
     import lora  # noqa: PLC0415
     import torch  # noqa: PLC0415

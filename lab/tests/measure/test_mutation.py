@@ -1,17 +1,13 @@
 """What became of the mutants: the file that is checked in, and its page."""
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
+import mutation_results
 import pytest
 
 ROOT = Path(__file__).parents[3]
-sys.path.append(str(ROOT / "lab" / "measure" / "mutation"))  # last, as others do
-
-import mutation_results  # noqa: E402 (found by the line above)
-
 PAGE = ROOT / "docs" / "developer" / "checks.md"
 
 

@@ -4,18 +4,11 @@ The seed is fixed and limits are four standard errors or more, so that another s
 would fail with a chance of about one in ten thousand.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from planning import CountedSums
 
 from dpaudit.dpsgd.planning import TrainingSetup
-
-MEASURE = Path(__file__).parents[2] / "measure"
-sys.path.append(str(MEASURE))  # last: names there are not those of tests
-
-from planning import CountedSums  # noqa: E402 (found by the line above)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import soak
 
 MEASURE = Path(__file__).parents[2] / "measure"
-sys.path.append(str(MEASURE))  # last: names there are not those of tests
-
-import soak  # noqa: E402 (found by the line above)
-
 kept = []
 
 

@@ -2,14 +2,9 @@
 
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
-
-MEASURE = Path(__file__).parents[2] / "measure"
-sys.path.append(str(MEASURE))  # last: names there are not those of tests
-
-from tracing import Trace  # noqa: E402 (found by the line above)
+from tracing import Trace
 
 ONE = """
 from made_up import two

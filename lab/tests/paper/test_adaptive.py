@@ -15,7 +15,6 @@ from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 from dpaudit.testing import fixed_key
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper import adaptive_steps, sets
-from dpaudit_lab.paper.committing import guesses_made, margin
 from dpaudit_lab.paper.findings import Comparison, Observation, Verdict
 from dpaudit_lab.paper.names import FIGURES
 from dpaudit_lab.paper.one_game import OneGame
@@ -282,7 +281,7 @@ def test_guesses_about_one_coordinate_each_are_as_many_as_the_normal_law_has():
     sure = stats.norm.sf((noise**2 - 0.5) / noise) + stats.norm.cdf(
         (-(noise**2) - 0.5) / noise
     )
-    made = guesses_made(1, runs=20, rng=np.random.default_rng(3))
+    made = adaptive_steps.guesses_made(1, runs=20, rng=np.random.default_rng(3))
     spread = (1000 * sure * (1 - sure)) ** 0.5
     assert abs(np.mean(made) - 1000 * sure) < 3.9 * spread / 20**0.5
 
@@ -294,7 +293,7 @@ def test_what_is_committed_to_is_below_what_is_made(s):
     Of 60 runs; the margin has an error of at most 0.22, so a right program fails at one
     of the sizes with chance 1e-3 at most by the normal law.
     """
-    assert 0.2 < margin(s, runs=60, rng=np.random.default_rng(4)) < 2.8
+    assert 0.2 < adaptive_steps.margin(s, runs=60, rng=np.random.default_rng(4)) < 2.8
 
 
 ALIKE = "at size 1 both have one guess per set, and so the same bound"

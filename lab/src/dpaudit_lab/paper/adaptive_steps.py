@@ -58,6 +58,8 @@ __all__ = [
     "NOISE",
     "SIZES",
     "THRESHOLD",
+    "guesses_made",
+    "margin",
     "most",
     "one_run",
     "one_step",
@@ -143,6 +145,28 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     if plan.bets_from is not None:
         found[_BETS] = game.judged(AdaptiveBets(start=plan.bets_from), 0.0)
     return found
+
+
+def guesses_made(
+    per_coordinate: int, *, runs: int, rng: np.random.Generator
+) -> list[int]:
+    """Return how many guesses are made adaptively with a threshold of 1, run by run."""
+    mechanism = one_step(per_coordinate)
+    return [one_run(mechanism, rng).as_made(THRESHOLD).guesses for _ in range(runs)]
+
+
+def margin(per_coordinate: int, *, runs: int, rng: np.random.Generator) -> float:
+    """Return how far what is committed to is below the mean, in standard deviations.
+
+    Guesses that are committed to and not made count as wrong, so a commitment is set
+    somewhat below the mean number that is made, in runs other than those audited.
+
+    Example:
+        >>> margin(1, runs=4, rng=np.random.default_rng(1)) > 0
+        True
+    """
+    made = np.array(guesses_made(per_coordinate, runs=runs, rng=rng))
+    return float((made.mean() - PLANS[per_coordinate].committed) / made.std(ddof=1))
 
 
 def _plain(counts: Counts) -> tuple[int, int, int]:
