@@ -23,7 +23,7 @@ from private_runs import UNPROBED, attach
 from dpaudit.game.findings import Stage
 from dpaudit.game.text.findings import fault_parts, sentence
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 
 MODES = pytest.mark.parametrize("mode", ["hooks", "ghost"])
 

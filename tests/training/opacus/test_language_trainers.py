@@ -36,7 +36,7 @@ EPOCHS = 4  # of ten steps
 SEED = 7
 
 # Trainers remark on what they do not find, and on themselves.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 disable_progress_bar()
 
 
