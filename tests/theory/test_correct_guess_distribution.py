@@ -253,6 +253,7 @@ def test_a_simulation_finds_the_law_of_a_count(k):
     assert distance < math.sqrt(math.log(2e6) / (2 * runs))
 
 
+@pytest.mark.nightly
 def test_the_law_is_that_of_the_mechanisms_when_they_are_run(subtests):
     """Wrong by chance less than once in 10^6, as above."""
     for k, name in product(

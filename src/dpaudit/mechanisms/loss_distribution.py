@@ -2,12 +2,12 @@
 
 For the families here the losses of all ``n`` elements, given the output, have a simple
 shape: with some probability the output is of a certain kind; then the elements fall
-    into
-independent groups with one distribution, the members of a group share the size ``|l|``
-of their loss, and the remaining elements learn nothing. Local mechanisms are ``n``
-groups of one; a count is one group of ``n``; count-in-sets lies between; all-or-nothing
-is a mix of two kinds; name-and-shame is one group of one and ``n - 1`` silent elements.
-Elements are exchangeable: which of them are silent is chosen uniformly.
+into independent groups with one distribution, the members of a group share the size
+``|l|`` of their loss, and the remaining elements learn nothing. Local mechanisms are
+``n`` groups of one; a count is one group of ``n``; count-in-sets lies between;
+all-or-nothing is a mix of two kinds; name-and-shame is one group of one and ``n - 1``
+silent elements. Elements are exchangeable: which of them are silent is chosen
+uniformly.
 
 Theory needs nothing of it but integrals ``int f(P[|l| >= t]) dp(t)`` with ``p(t) = e^t
 / (1 + e^t)``.

@@ -267,6 +267,7 @@ def test_of_records_the_slope_is_known_from_the_coins():
     assert signal.by_program
 
 
+@pytest.mark.nightly
 def test_compiled_or_not_the_noise_is_that_of_the_plain_privatizer():
     audit, plain = attach()
     wrapped = audit.wrap(plain)

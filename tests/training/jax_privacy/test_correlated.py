@@ -120,6 +120,7 @@ def test_an_honest_plan_is_not_refuted_and_its_noise_is_as_stated(columns):
     assert "Toeplitz strategy of 24 steps, 4 bands" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sampling", [1.0, 0.5])
 def test_half_of_the_noise_is_refuted_and_named(sampling):
     config = plan(sampling=sampling)
@@ -129,6 +130,7 @@ def test_half_of_the_noise_is_refuted_and_named(sampling):
     assert fault_parts(fault)[0].startswith("noise 0.33")
 
 
+@pytest.mark.nightly
 def test_the_explanation_knows_what_turns_and_strategy_come_to():
     result = honest_run(columns=False)
     told = result.design.setting

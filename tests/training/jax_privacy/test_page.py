@@ -10,6 +10,7 @@ jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "audit-jax-privacy.md"
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings(
     "ignore:optax.global_norm is deprecated:DeprecationWarning"  # used by JAX Privacy
 )
