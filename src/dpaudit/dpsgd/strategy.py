@@ -326,7 +326,7 @@ class Whitening:
         """What the coming step is multiplied by itself."""
         return float(self._strategy.column(self.step)[0])
 
-    def add(self, shown: NDArray[np.floating]) -> Floats:
+    def add(self, shown: NDArray[np.number]) -> Floats:
         """Return the step's part of C times what was shown."""
         s, t = self._strategy, self.step
         found: Floats = np.multiply(shown, s.column(t)[0], dtype=np.float64)
