@@ -201,7 +201,7 @@ def test_a_curve_is_refuted_if_and_only_if_the_bound_reaches_a_point(subtests):
             bound.epsilon_lower(reading, delta=float(d), alpha=ALPHA).epsilon_lower
             for d in deltas
         ]
-        for mid in (0.8, 1.2, 1.7, 2.5):
+        for mid in (1.2, 2.5):
             with subtests.test(game=game, mid=mid):
                 epsilons = np.array([mid - 0.7, mid, mid + 1.0])
                 curve = PrivacyCurve(epsilons=epsilons, deltas=deltas)

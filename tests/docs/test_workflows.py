@@ -62,7 +62,7 @@ def test_every_folder_of_tests_is_in_one_job_of_every_change():
         if holds_tests and path not in {"tests/training", *apart}:
             fitting = [name for name in named if place.match(name)]
             assert len(fitting) == 1, path
-    assert {"src", "lab/src", "lab/tests"} <= {*named}
+    assert {"src", "lab/tests"} <= {*named}
 
 
 def test_the_workflow_of_every_night_runs_every_part():

@@ -148,28 +148,29 @@ class Played:
         return Turns()
 
 
+ELEMENTS = 7
 MECHANISMS = [
-    CountInSets(elements=9, set_size=4),
-    XorRandomisedResponse(elements=9, epsilon=1.0),
-    NameAndShame(elements=9),
-    AllOrNothing(elements=9, probability=0.5),
+    CountInSets(elements=ELEMENTS, set_size=3),
+    XorRandomisedResponse(elements=ELEMENTS, epsilon=1.0),
+    NameAndShame(elements=ELEMENTS),
+    AllOrNothing(elements=ELEMENTS, probability=0.5),
     LocalRandomisedResponse(epsilon=1.0),
-    NoisyMax(elements=9, epsilon=2.0, candidates=3),
-    FiniteTable(rows=random_rows(7, elements=9, outputs=4)),
+    NoisyMax(elements=ELEMENTS, epsilon=2.0, candidates=3),
+    FiniteTable(rows=random_rows(7, elements=ELEMENTS, outputs=4)),
 ]
 
 
 def test_games_give_what_enumeration_does(subtests):
     """In turn they may fall short of the best guesser, and never exceed it."""
-    for guesses, mechanism in product([2, 9], MECHANISMS):
+    for guesses, mechanism in product([2, ELEMENTS], MECHANISMS):
         with subtests.test(guesses=guesses, mechanism=mechanism):
-            exact = knowledge(mechanism, elements=9, guesses=guesses)
-            table = enumerate_mechanism(mechanism, mechanism.pairs, elements=9)
+            exact = knowledge(mechanism, elements=ELEMENTS, guesses=guesses)
+            table = enumerate_mechanism(mechanism, mechanism.pairs, elements=ELEMENTS)
             one_run = table.best(guesses)
             seen = [
                 knowledge(
                     Played(mechanism, at_once=at_once),
-                    elements=9,
+                    elements=ELEMENTS,
                     guesses=guesses,
                     rng=np.random.default_rng(2),
                 )
@@ -190,12 +191,12 @@ def test_games_give_what_enumeration_does(subtests):
 def test_knowing_all_others_at_once_is_revealing_them(mechanism):
     rng = np.random.default_rng(4)
     for _ in range(20):
-        bits = rng.integers(0, 2, 9)
+        bits = rng.integers(0, 2, ELEMENTS)
         output = mechanism.run(mechanism.pairs.choose(bits), rng)
         truth = (2 * bits - 1).astype(np.int8)
         at_once = mechanism.posterior(output).knowing_others(truth)
-        for i in range(9):
-            others = np.delete(np.arange(9), i)
+        for i in range(ELEMENTS):
+            others = np.delete(np.arange(ELEMENTS), i)
             posterior = mechanism.posterior(output)
             posterior.reveal(others, truth[others])
             (alone,) = posterior.log_odds(np.array([i]))

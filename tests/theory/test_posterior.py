@@ -217,6 +217,7 @@ def test_a_planned_number_shows_as_much_as_the_best():
     assert plan.short.low <= law[: plan.guesses].sum() <= plan.short.high
 
 
+@pytest.mark.nightly
 def test_the_plan_is_kept_by_the_audits_that_follow_it():
     """300 real audits; the mean of their bounds is within five of its errors."""
     sets = CountInSets(elements=120, set_size=6, noise=GaussianNoise(sigma=0.5))
@@ -247,6 +248,7 @@ def test_the_plan_is_kept_by_the_audits_that_follow_it():
     assert plan.expected.low > 0.5  # it is worth an audit
 
 
+@pytest.mark.nightly
 def test_a_threshold_that_is_found_is_no_worse_than_one_that_is_given():
     sets = CountInSets(elements=120, set_size=6, noise=GaussianNoise(sigma=0.5))
 

@@ -101,6 +101,7 @@ def test_the_result_for_a_pure_claim_can_be_written():
     assert Result.from_json(result.to_json()) == result
 
 
+@pytest.mark.nightly
 def test_a_plan_in_rounds_can_be_played():
     training = TrainingSetup(steps=40, rate=1.0, noise=12.0)
     plan = plan_audit(training, claim=CLAIM, coordinates=1000, per_coordinate=4)

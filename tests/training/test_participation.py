@@ -66,6 +66,7 @@ def test_the_noise_decides(rate, real_sums):
         assert audit.finish().refuted is verdict
 
 
+@pytest.mark.nightly
 def test_a_matched_filter_shows_more_than_reading_steps_as_if_independent():
     """Means over 20 seeds: 0.6 against 0.4, with standard errors of 0.04 each."""
     matched, plain = [], []
@@ -110,6 +111,7 @@ def test_an_interrupted_audit_ends_as_one_that_was_not(tmp_path):
         assert second.finish() == whole.finish()
 
 
+@pytest.mark.nightly
 def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
     """The mean of 20 audits within four standard errors of the forecast."""
     training = TrainingSetup(

@@ -18,6 +18,7 @@ TINY = Kind(
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_an_audited_training_ends_in_a_result_and_a_plain_one_has_no_audit():
     steps, audit = training(TINY, audited=True)

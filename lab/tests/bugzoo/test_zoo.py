@@ -34,6 +34,7 @@ def test_newcomers_spend_more_than_they_claim():
         assert bug.truth.epsilon > 1.4 * epsilon_of(bug.truth.claimed)
 
 
+@pytest.mark.nightly
 def test_a_record_that_counts_twice_halves_the_noise():
     for name in ("mixup", "mean-told-as-sum"):
         ((noise, rate, steps),) = BUGS[name].truth.claimed
@@ -72,6 +73,7 @@ def test_a_bug_is_caught_in_one_run(name):
     assert audit_bug(BUGS[name], seed=7).caught
 
 
+@pytest.mark.nightly
 def test_a_bug_on_two_ranks_is_caught_in_one_run():
     assert audit_bug(BUGS["noise-same-in-shards"], seed=7).caught
 
@@ -83,6 +85,7 @@ def test_without_its_bug_the_audit_by_examples_catches_nothing():
     assert audit_result(honest, seed=7).p_value > 0.05
 
 
+@pytest.mark.nightly
 def test_a_bug_behind_the_clipping_does_not_show_in_sums():
     """Fixed seed; the claim that is tested is then true of what is seen."""
     bug = BUGS["clipped-before-unscaling"]

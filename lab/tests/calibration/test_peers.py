@@ -149,6 +149,7 @@ def test_delta_without_effect_is_caught_by_the_attaining_null():
     assert exact_rate(case) > 0.002
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("rule", "measured"),
     [(thresholds.BestClopperPearson(), 0.07), (thresholds.HullBonferroni(), 0.068)],

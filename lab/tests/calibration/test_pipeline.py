@@ -76,6 +76,7 @@ def small():
     return rows_of(plan(small=True, only=Part.PIPELINE))
 
 
+@pytest.mark.nightly
 def test_no_road_is_wrong_more_often_than_it_promises(small):
     failing = [
         (row.rule, row.canaries, row.rate) for row in small if row.ours and row.fails
@@ -83,11 +84,13 @@ def test_no_road_is_wrong_more_often_than_it_promises(small):
     assert failing == []
 
 
+@pytest.mark.nightly
 def test_both_rules_for_ties_of_an_earlier_day_fail(small):
     failing = {row.rule for row in small if not row.ours and row.fails}
     assert failing == {f"{road}: all" for road in AS_IT_WAS}
 
 
+@pytest.mark.nightly
 def test_most_roads_are_not_idle(small):
     """A road that never refutes, or refuses every audit, is not tested by its rows."""
     tested = {row.rule for row in small if row.ours and row.rate > 0}
@@ -218,6 +221,7 @@ def test_limits_of_what_is_drawn_are_corrected_for_the_pipeline_alone():
         assert (row.low, row.high) == rate_limits(hits, row.runs, alpha=level)
 
 
+@pytest.mark.nightly
 def test_a_road_is_closed_only_where_a_run_is_combined_with_itself(subtests):
     """A road that came to refuse every audit would seem to be wrong never."""
     for road in ROADS:

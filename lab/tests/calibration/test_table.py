@@ -57,22 +57,26 @@ def test_none_of_our_rules_fails(small):
     assert [row for row in small if row.ours and row.fails] == []
 
 
+@pytest.mark.nightly
 def test_every_rule_stands_in_the_table(small):
     names = {row.rule for row in small}
     assert names == {rule.name for rule in (*OURS, *peers.PEERS)}
 
 
+@pytest.mark.nightly
 def test_most_of_the_others_rules_fail(small):
     failing = {row.rule for row in small if not row.ours and row.fails}
     assert len(failing) >= 7
 
 
+@pytest.mark.nightly
 def test_our_rules_are_not_idle(small):
     """Each comes near its level somewhere; a rule that never rejects is no rule."""
     for rule in OURS:
         assert max(row.rate for row in small if row.rule == rule.name) > 0.02
 
 
+@pytest.mark.nightly
 def test_limits_keep_the_false_alarms_of_the_whole_table_rare(small):
     simulated = [row for row in small if row.runs is not None]
     level = 2 * FALSE_ALARM / len(simulated)
@@ -83,6 +87,7 @@ def test_limits_keep_the_false_alarms_of_the_whole_table_rare(small):
         assert row.runs in (AUDITS, MANY)
 
 
+@pytest.mark.nightly
 def test_an_exact_row_has_no_limits_but_itself(small):
     exact = [row for row in small if row.runs is None]
     assert {(row.how, row.low - row.rate, row.high - row.rate) for row in exact} == {
@@ -121,6 +126,7 @@ def test_a_rule_broken_on_purpose_is_flagged(monkeypatch):
     assert row.fails
 
 
+@pytest.mark.nightly
 def test_a_simulated_rule_broken_on_purpose_is_flagged(small):
     rows = [row for row in small if row.rule == peers.TEN_COUNTS.name]
     assert all(row.fails and row.runs for row in rows)

@@ -32,6 +32,7 @@ OURS = [
 ]
 LOOP = "Steinke et al., by the published loop"
 PEER = ["jax-privacy 2.0.0, as it comes", "jax-privacy 2.0.0, Split"]
+pytestmark = pytest.mark.nightly  # they read what one benchmark of 20 s measured
 JAX = PEERS["jax-privacy"]
 PEER_MODULES = ("jax_privacy", "privacy_guard")
 

@@ -78,6 +78,7 @@ def few(monkeypatch):
     monkeypatch.setattr(table, "plan", planned)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 def test_json_gives_every_row_and_the_chance_of_a_false_alarm(tmp_path, schema):
     done = run(tmp_path / "s.sqlite", "--trials=200", "--json")
@@ -92,6 +93,7 @@ def test_json_gives_every_row_and_the_chance_of_a_false_alarm(tmp_path, schema):
     assert again.stdout == done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("every", [[], ["--every"]])
 def test_text_tells_ours_from_others(tmp_path, every):
@@ -111,6 +113,7 @@ def test_one_part_alone_can_be_asked_for(tmp_path, part, rows):
     assert f"dpaudit's: 0 of {rows} rows fail" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 def test_the_pipeline_tells_what_is_from_what_was(tmp_path):
     done = run(tmp_path / "s.sqlite", "--only=pipeline")
@@ -119,6 +122,7 @@ def test_the_pipeline_tells_what_is_from_what_was(tmp_path):
     assert "dpaudit's as it was: 2 of 2 rows fail" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 def test_the_pipeline_fills_its_own_tables_of_a_page(tmp_path, schema):
     page, rows = tmp_path / "page.md", tmp_path / "rows.csv"
@@ -143,6 +147,7 @@ def test_the_pipeline_fills_its_own_tables_of_a_page(tmp_path, schema):
     assert [row["designs"] for row in rows] == [8, 8, 8]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 def test_a_file_gets_every_row_and_keeps_those_of_the_pipeline(tmp_path, schema):
     path, rows = tmp_path / "s.sqlite", tmp_path / "rows.csv"
@@ -166,6 +171,7 @@ def test_a_file_of_something_else_is_refused_before_anything_is_simulated(tmp_pa
     assert not path.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few")
 def test_a_page_gets_its_tables(tmp_path):
     page = tmp_path / "page.md"

@@ -41,6 +41,7 @@ def test_the_list_names_every_figure_and_needs_no_extra(monkeypatch):
         assert row.endswith(f"{figure.shows}; {figure.repeats} repeats, {whose}")
 
 
+@pytest.mark.nightly
 def test_a_figure_is_drawn_written_and_compared(here, tmp_path):
     page = tmp_path / "docs" / "figures.md"
     page.parent.mkdir()

@@ -174,6 +174,7 @@ def test_misuse_is_named(tmp_path, arguments, advice):
     assert advice in done.stderr
 
 
+@pytest.mark.nightly
 def test_an_interrupt_leaves_a_store_that_the_same_command_goes_on_from(tmp_path):
     path = tmp_path / "s.sqlite"
     script = [sys.executable, __file__, "--store", str(path), "--workers", "2"]

@@ -20,6 +20,7 @@ def test_a_share_below_nine_tenths_fails():
     assert upper(20, 20) == 1.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["rate", "claim"])
 def test_a_fault_that_is_printed_is_detected(name):
     assert holds(name, 15)

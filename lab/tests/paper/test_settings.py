@@ -119,6 +119,7 @@ def test_the_noise_is_what_renyi_divergences_ask_for(epsilon, noise, rate, steps
     assert epsilon - 1e-3 <= found <= 1.03 * epsilon
 
 
+@pytest.mark.nightly
 def test_the_limits_are_what_the_accountant_says():
     for epsilon in (2, max(NOISE)):  # each takes seconds
         noise = NOISE[epsilon]

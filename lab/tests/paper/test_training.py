@@ -118,6 +118,7 @@ def test_a_store_that_lacks_trials_is_refused(store):
         figure.read(store, figure.sweeps(2))
 
 
+@pytest.mark.nightly
 def test_the_printed_means_are_met(few):
     """Of 60 runs; a right program fails with chance 1e-4 by the normal law."""
     (sweep,) = elements.BOUNDS.sweeps(60)

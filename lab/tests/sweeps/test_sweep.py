@@ -73,6 +73,7 @@ def test_only_what_is_missing_is_run():
     assert (seen[-1].done, seen[-1].total) == (100, 100)
 
 
+@pytest.mark.nightly
 def test_a_batch_is_about_a_second_of_work():
     sizes = []
 
@@ -94,6 +95,7 @@ def test_a_batch_is_about_a_second_of_work():
     assert max(sizes) in (3, 4, 5)
 
 
+@pytest.mark.nightly
 def test_a_sweep_killed_with_9_resumes_to_the_same_rows(tmp_path):
     path = tmp_path / "s.sqlite"
     command = [sys.executable, str(Path(run_sweep.__file__)), str(path)]
@@ -229,6 +231,7 @@ def test_whatever_one_trial_does_the_others_are_run(what, said):
     assert said in trace
 
 
+@pytest.mark.nightly
 def test_a_trial_that_kills_its_worker_is_found_and_the_others_are_run():
     sweep = odd("die")
     cell = sweep.cell(sweep.settings[0])
@@ -265,6 +268,7 @@ def test_a_trial_that_changes_its_setting_changes_it_for_itself():
     assert {row[4] for row in rows(sweep, InOrder())} == {'{"seen":1}'}
 
 
+@pytest.mark.nightly
 def test_slow_trials_after_quick_ones_do_not_pile_up_in_one_batch():
     """A worker gives up a batch after two seconds; what it left is run later."""
     seconds = []

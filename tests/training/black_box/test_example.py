@@ -22,8 +22,8 @@ EXAMPLE = runpy.run_path(
     ("private", "controlled", "word"),
     [
         (False, False, "claim refuted"),
-        (True, False, "inconclusive"),
-        (True, True, "no violation detected"),
+        pytest.param(True, False, "inconclusive", marks=pytest.mark.nightly),
+        pytest.param(True, True, "no violation detected", marks=pytest.mark.nightly),
     ],
 )
 def test_training_is_refuted_without_privacy_and_silence_counts_with_controls(

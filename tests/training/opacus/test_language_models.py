@@ -76,7 +76,15 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("case", "mode"),
-    [("padded", "hooks"), *zip(CASES, itertools.cycle(["ghost", "hooks"]))],
+    [
+        ("padded", "hooks"),
+        ("checkpointed", "ghost"),
+        *(
+            pytest.param(case, mode, marks=pytest.mark.nightly)
+            for case, mode in zip(CASES, itertools.cycle(["ghost", "hooks"]))
+            if case != "checkpointed"
+        ),
+    ],
 )
 def test_an_honest_fine_tuning_is_clean(case, mode):
     run = private_language_model(mode=mode, **CASES[case])

@@ -375,7 +375,9 @@ def test_without_the_model_the_ledger_says_what_would_look():
 # The shortest way.
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+@pytest.mark.parametrize(
+    "mode", ["hooks", pytest.param("ghost", marks=pytest.mark.nightly)]
+)
 def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     run, said = private_run(mode=mode), []
     step = step_of(run)

@@ -39,6 +39,7 @@ def results_of(prepared, **more):
     return EXAMPLE["fine_tune"](network, rows[:200], canaries, key=KEY, **more)
 
 
+@pytest.mark.nightly
 def test_an_honest_fine_tuning_is_refuted_by_nobody(prepared, capsys):
     every_step, final = results_of(prepared)
     assert every_step.verdict == "no violation detected"
@@ -49,6 +50,7 @@ def test_an_honest_fine_tuning_is_refuted_by_nobody(prepared, capsys):
     assert "publish" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_third_of_the_noise_is_refuted_by_who_sees_every_step(prepared):
     every_step, final = results_of(prepared, factor=3.0)
     assert every_step.verdict is Verdict.CLAIM_REFUTED
@@ -56,6 +58,7 @@ def test_a_third_of_the_noise_is_refuted_by_who_sees_every_step(prepared):
     assert final.bound.epsilon_lower > 1.0
 
 
+@pytest.mark.nightly
 def test_without_privacy_the_final_model_is_enough(prepared):
     (final,) = results_of(prepared, plain=True)
     assert final.verdict is Verdict.CLAIM_REFUTED
