@@ -27,11 +27,13 @@ COORDINATES = 5
 def strategies(steps: int) -> list[Strategy]:
     rng = np.random.default_rng(3)
     any_matrix = np.tril(rng.normal(size=(steps, steps))) + 3 * np.eye(steps)
+    later = (0.5 * 0.9**t + 0.1 * 0.3**t for t in range(steps - 1))
+    recurrent = (1.0, *later)  # of two buffers
     return [
         Independent(),
         Toeplitz(coefficients=(1.0, 0.5, 0.25), steps=steps),
         Toeplitz(coefficients=(2.0, 0.7, -0.3, 0.2), steps=steps, normalized=True),
-        Toeplitz.recurrent(scales=[0.5, 0.1], decays=[0.9, 0.3], steps=steps),
+        Toeplitz(coefficients=recurrent, steps=steps),
         Matrix(rows=any_matrix),
     ]
 
@@ -288,8 +290,6 @@ def test_strategies_that_cannot_be_are_refused() -> None:
     for coefficients in ((), (0.0, 1.0), (np.nan,)):
         with pytest.raises(InvalidInputError):
             Toeplitz(coefficients=coefficients, steps=3)
-    with pytest.raises(InvalidInputError, match="as many"):
-        Toeplitz.recurrent(scales=[1.0], decays=[], steps=3)
     with pytest.raises(InvalidInputError, match="both must be the same"):
         TrainingSetup(
             steps=4, noise=1.0, strategy=Toeplitz(coefficients=(1.0,), steps=3)

@@ -129,7 +129,7 @@ def test_entries_of_another_setting_take_the_place_of_its_own():
 
 
 def test_a_toeplitz_strategy_can_be_built_again():
-    strategy = Toeplitz.recurrent(scales=[0.5], decays=[0.9], steps=7)
+    strategy = Toeplitz(coefficients=(1.0, 0.5, 0.45), steps=7, normalized=True)
     recorded = strategy_setting(strategy)
     again = Toeplitz(
         steps=recorded.steps,

@@ -31,7 +31,6 @@ from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.errors import InvalidInputError
-from dpaudit.explanation import explain
 from dpaudit.mechanisms.exposure import AllOrNothing
 from dpaudit.mechanisms.local import LocalGaussian, LocalLaplace
 from dpaudit.mechanisms.parity import Xor
@@ -40,7 +39,7 @@ from dpaudit.reporting.plan_figure import plan_figure
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
-from dpaudit.reporting.waterfall import explanation_figure, gaps_figure
+from dpaudit.reporting.waterfall import gaps_figure
 from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.gaps import gaps
 
@@ -148,7 +147,6 @@ AUDITS = {
     "scores": lambda: histogram_figure(Subject.of(audited(), None)),
     "roc": lambda: roc_figure(Subject.of(audited(), None)),
     "by number of guesses": lambda: by_k_figure(Subject.of(audited(), None)),
-    "waterfall": lambda: explanation_figure(explain(audited())),
 }
 
 

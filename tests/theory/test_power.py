@@ -1,7 +1,6 @@
 """What an audit is expected to find: against simulation, sums and closed forms."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,11 +12,7 @@ from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Counts, Exact, test_claim
 from dpaudit.bounds.power import least_refuting
 from dpaudit.errors import InvalidInputError
-from dpaudit.theory.power import (
-    bounds_by_count,
-    power,
-    smallest_fault,
-)
+from dpaudit.theory.power import bounds_by_count, power
 
 
 def binomial(r, a):
@@ -112,47 +107,6 @@ def test_a_true_claim_is_refuted_no_more_often_than_alpha(r, epsilon, alpha):
     least = least_refuting(claim, canaries=r, guesses=r, alpha=alpha)
     refuted = 0.0 if least is None else at_odds(r, epsilon)[least:].sum()
     assert refuted <= alpha * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("chance", [0.5, 0.9, 0.99])
-@pytest.mark.parametrize(("r", "epsilon"), [(100, 1.0), (1000, 1.0), (1000, 0.25)])
-def test_the_smallest_fault_is_caught_and_a_smaller_one_is_not(r, epsilon, chance):
-    claim = PureDP(epsilon=epsilon)
-    found = smallest_fault(
-        lambda factor: at_odds(r, factor * epsilon),
-        canaries=r,
-        guesses=r,
-        claim=claim,
-        alpha=0.05,
-        probability=chance,
-    )
-    expected = partial(power, canaries=r, guesses=r, claim=claim, delta=0.0, alpha=0.05)
-    assert expected(at_odds(r, found * epsilon)).refutes >= chance
-    assert expected(at_odds(r, (found - 1.1e-4) * epsilon)).refutes < chance
-    assert found > 1
-
-
-def test_a_fault_that_is_there_already_is_a_factor_of_one():
-    found = smallest_fault(
-        lambda _: binomial(500, 0.99),
-        canaries=500,
-        guesses=500,
-        claim=PureDP(epsilon=0.5),
-        alpha=0.05,
-    )
-    assert found == 1.0
-
-
-@pytest.mark.parametrize("claimed", [1.0, 9.0])
-def test_where_nothing_is_caught_the_fault_is_infinite(claimed):
-    found = smallest_fault(
-        lambda _: binomial(50, 0.5),
-        canaries=50,
-        guesses=50,
-        claim=PureDP(epsilon=claimed),
-        alpha=0.05,
-    )
-    assert found == math.inf
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,9 @@ Pillutla, Steinke and Thakurta, "Efficient and Near-Optimal Noise Generation",
 https://arxiv.org/abs/2404.16706, for strategies with a short recurrence.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Protocol, Self, TypeAlias, final
+from typing import Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,31 +144,6 @@ class Toeplitz:
         object.__setattr__(self, "coefficients", tuple(kept.tolist()))
         object.__setattr__(self, "steps", int(self.steps))
         object.__setattr__(self, "_values", kept)
-
-    @classmethod
-    def recurrent(
-        cls, *, scales: Sequence[float], decays: Sequence[float], steps: int
-    ) -> Self:
-        """Return the strategy 1, sum(scale), sum(scale decay), sum(scale decay^2) ...
-
-        Args:
-            scales: One for each buffer of the recurrence.
-            decays: How much of a buffer is left after a step.
-            steps: How many steps.
-
-        Example:
-            >>> Toeplitz.recurrent(scales=[0.5], decays=[0.5], steps=3).coefficients
-            (1.0, 0.5, 0.25)
-        """
-        _validate.whole_number("steps", steps, least=1)
-        if len(scales) != len(decays) or not len(scales):
-            raise InvalidInputError(
-                "scales and decays must be as many, one of each for a buffer, got "
-                f"{len(scales)} and {len(decays)}"
-            )
-        powers = np.asarray(decays, np.float64) ** np.arange(steps - 1)[:, np.newaxis]
-        later = powers @ np.asarray(scales, np.float64)
-        return cls(coefficients=(1.0, *later.tolist()), steps=steps)
 
     @property
     def bands(self) -> int:

@@ -22,7 +22,7 @@ from dpaudit.reporting.numbers import at_least, count, plain, signed, typeset
 from dpaudit.reporting.svg import SAMPLE, Picture
 from dpaudit.theory.gap_levels import GapLevel, Gaps
 
-__all__ = ["Row", "explanation_figure", "explanation_rows", "gaps_figure", "scale_of"]
+__all__ = ["Row", "explanation_rows", "gaps_figure", "scale_of"]
 
 _LOST: Final = "Where the epsilon of a claim is lost"
 _NOTHING: Final = 5e-4  # a remainder that rounds to 0.000
@@ -162,16 +162,6 @@ def scale_of(rows: Sequence[Row]) -> float:
 def _levels(rows: Sequence[Row]) -> list[float]:
     """Return all that must find room on the scale."""
     return [value for row in rows for value in (row.level, *(row.known or ()))]
-
-
-def explanation_figure(explanation: Explanation) -> Figure:
-    """Return the waterfall of an audit that was explained."""
-    return _waterfall(
-        explanation_rows(explanation),
-        heading="From the claim to what was found",
-        description="; ".join(row.title for row in explanation_rows(explanation)),
-        caption=f"Basis: {explanation.model}",
-    )
 
 
 def gaps_figure(gaps: Gaps, *, title: str | None = None) -> Figure:

@@ -1,24 +1,21 @@
 """What an audit can be expected to find, before it is run.
 
 From the distribution of V, the number of right guesses, follow the mean and the spread
-of the lower bound on epsilon, the probability that a claim is refuted, and the smallest
-fault that is caught with a given probability. More right guesses never speak less
-against a claim, so a claim is refuted from some number of right guesses on, and its
-probability to be refuted is the distribution's mass from there.
+of the lower bound on epsilon, and the probability that a claim is refuted. More right
+guesses never speak less against a claim, so a claim is refuted from some number of
+right guesses on, and its probability to be refuted is the distribution's mass from
+there.
 
 Reference: docs/explanation/exact-bound.md for the bound and the test.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Counts
@@ -26,16 +23,10 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.search import least_yes
 
-__all__ = [
-    "Power",
-    "bounds_by_count",
-    "power",
-    "smallest_fault",
-]
+__all__ = ["Power", "bounds_by_count", "power"]
 
 _NEGLIGIBLE = 1e-12
 _KNOTS = 64
-_TOLERANCE = 1e-4
 
 
 @final
@@ -141,72 +132,6 @@ def bounds_by_count(
     taken = pure[at] - [bound(int(v)) for v in seen[at]]
     found[seen] = pure - np.interp(seen, seen[at], taken)
     return found
-
-
-def smallest_fault(
-    correct_guesses_at: Callable[[float], NDArray[np.float64]],
-    *,
-    canaries: int,
-    guesses: int,
-    claim: Guarantee,
-    alpha: float,
-    probability: float = 0.9,
-    largest: float = 64.0,
-) -> float:
-    """Return the smallest factor on epsilon that refutes the claim with a given power.
-
-    The probability to refute must not fall as the factor rises: a mechanism that leaks
-    more is guessed no worse. It holds for families that are ordered, each the next one
-    with noise added, such as randomised response, Laplace and Gaussian noise.
-
-    Args:
-        correct_guesses_at: The distribution of V of a mechanism whose epsilon is this
-            factor times the one claimed.
-        canaries: Canaries of the design, guessed or not.
-        guesses: Guesses of the design.
-        claim: What is tested.
-        alpha: Probability of refuting a true claim.
-        probability: How surely the fault must be caught.
-        largest: Where to give up.
-
-    Returns:
-        A factor of 1 or more, rounded up by at most 1e-4; infinity if no factor up to
-        ``largest`` is enough.
-
-    Example:
-        >>> from dpaudit.mechanisms.loss_distribution import (
-        ...     DiscreteLoss, Kind, LossDistribution
-        ... )
-        >>> from dpaudit.privacy.guarantees import PureDP
-        >>> from dpaudit.theory import correct_guess_distribution as module
-        >>> def randomised_response(factor):
-        ...     loss = DiscreteLoss(values=np.array([factor]), probabilities=np.ones(1))
-        ...     kind = Kind(probability=1.0, groups=1000, size=1, loss=loss)
-        ...     losses = LossDistribution(elements=1000, kinds=(kind,))
-        ...     return module.correct_guess_distribution(losses, guesses=1000)
-        >>> fault = smallest_fault(randomised_response, canaries=1000, guesses=1000,
-        ...     claim=PureDP(epsilon=1.0), alpha=0.05)
-        >>> round(fault, 3)
-        1.217
-    """
-    _validate.probability("probability", probability)
-    refuting = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
-    if refuting is None:
-        return inf
-
-    def caught(factor: float) -> bool:
-        distribution = _checked(correct_guesses_at(factor), guesses)
-        return _mass_from(distribution, refuting) >= probability
-
-    low, high = 1.0, 1.0
-    while not caught(high):
-        if high >= largest:
-            return inf
-        low, high = high, min(2 * high, largest)
-    while high - low > _TOLERANCE:
-        middle = (low + high) / 2
-        low, high = (low, middle) if caught(middle) else (middle, high)
-    return high
 
 
 def _checked(distribution: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:

@@ -410,7 +410,3 @@ def arrays_of(model: Any) -> list[NDArray[Any]]:  # noqa: ANN401
             f"{type(model).__name__}"
         )
     return [np.asarray(each) for each in model]
-
-
-def _times(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -65,8 +65,6 @@ __all__ = [
     "summed_over_ranks",
 ]
 
-_KEY_BYTES = 32
-
 
 def shared_key(device: str | torch.device = "cpu") -> Key:
     """Return a new key, the same on every rank; without ranks, just a new key.
