@@ -107,11 +107,17 @@ def table(path: Path) -> None:
         surest = np.argsort(-np.abs(odds))[: count // 10]
         found = classic(count, len(surest), int(right[surest].sum()))
         print(f"  classic, the surest tenth: {right[surest].sum()} right, {found}")
-        bets = Bets(canaries=count, right=right, stakes=special.expit(np.abs(odds)))
-        course = Betting().epsilon_sequence(bets, delta=CLAIM.delta, alpha=ALPHA)
+        stakes = special.expit(np.abs(odds))
+        ends = range(1, count + 1)
+        course = np.array([betting(count, right[:n], stakes[:n]) for n in ends])
         at = {n: round(float(course[n - 1]), 2) for n in (100, 300, 1000) if n <= count}
         sure = int(np.argmax(course >= CLAIM.epsilon)) + 1 if course[-1] >= 4 else None
         print(f"  bets, after so many runs: {at}; refuted after {sure} runs")
+
+
+def betting(runs: int, right: np.ndarray, stakes: np.ndarray) -> float:
+    bets = Bets(canaries=runs, right=right, stakes=stakes)
+    return Betting().epsilon_lower(bets, delta=CLAIM.delta, alpha=ALPHA).epsilon_lower
 
 
 def classic(runs: int, guesses: int, right: int) -> str:

@@ -119,16 +119,13 @@ def test_stopping_when_ahead_is_no_use(alpha):
     assert rate_limits(ever, games, alpha=0.002)[0] <= alpha
 
 
-def test_the_sequence_is_the_bound_as_it_stood_and_never_falls():
-    rng = np.random.default_rng(7)
-    right = rng.random(120) < 0.9
-    reading = bets(right, 0.85, canaries=150)
-    found = Betting().epsilon_sequence(reading, delta=1e-5, alpha=0.05)
-    assert np.all(np.diff(found) >= 0)
-    assert found[-1] > 1
-    for n in (1, 5, 10, 20, 40, 80, 120):
-        so_far = bets(right[:n], 0.85, canaries=150)
-        assert found[n - 1] == pytest.approx(lower(so_far, delta=1e-5), abs=1e-9)
+def test_read_after_every_guess_the_bound_never_falls():
+    right = np.random.default_rng(7).random(120) < 0.9
+    read = [
+        lower(bets(right[:n], 0.85, canaries=150), delta=1e-5) for n in range(1, 121)
+    ]
+    assert np.all(np.diff(read) >= 0)
+    assert read[-1] > 1
 
 
 def test_a_grid_that_starts_higher_pays_less_for_delta():

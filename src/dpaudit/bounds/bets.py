@@ -12,8 +12,8 @@ With delta > 0 every guess is coupled with a coin of odds ``e^epsilon``; the cou
 fail with a probability of at most ``m delta / (1 + e^epsilon)``, which is added.
 
 The wealth is not monotone in epsilon: the lower bound is the last epsilon of a fixed
-grid before the first that is not rejected. It may be read after every guess: the
-sequence is right at all times at once with probability ``1 - alpha``.
+grid before the first that is not rejected. It may be read after every guess: it never
+falls, and all that is read is right at once with probability ``1 - alpha``.
 
 Reference: docs/explanation/adaptive-rules.md.
 """
@@ -70,25 +70,6 @@ whatever the program does; method betting, tier A)
     ) -> Grid:
         """Return the grid that was fixed before the run."""
         return self.grid
-
-    def epsilon_sequence(
-        self, bets: Bets, *, delta: float, alpha: float
-    ) -> NDArray[np.float64]:
-        """Return the lower bound as it stood after each guess; it never falls."""
-        found = np.zeros(len(bets.right))
-        epsilon = self.grid.start
-        rejected_from = 0
-        while rejected_from < len(found):
-            price = coupling_price(bets.canaries, epsilon, delta)
-            wealth = np.maximum.accumulate(log_wealth(bets, epsilon))
-            enough = np.flatnonzero(np.exp(-wealth) + price <= alpha)
-            if not len(enough):
-                break
-            # Every smaller epsilon must have been rejected by then too.
-            rejected_from = max(rejected_from, int(enough[0]))
-            found[rejected_from:] = epsilon
-            epsilon += self.grid.step
-        return found
 
 
 def log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
