@@ -10,7 +10,7 @@ from math import inf, sqrt
 from typing import Self, final
 
 from dpaudit.dpsgd.planning import TrainingSetup
-from dpaudit.dpsgd.planning.as_run import training_of
+from dpaudit.dpsgd.planning.as_run import LONGEST, MOST_SHARING, training_of
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.game.configuration import RunConfiguration, StepsAlike
 from dpaudit.game.design import Design, ThreatModel
@@ -21,8 +21,6 @@ from dpaudit.theory.gap_levels import Estimate
 
 __all__ = ["Model"]
 
-_LONGEST = 20_000  # steps; simulating more would take minutes
-_MOST_SHARING = 100  # canaries at a coordinate; more would take minutes
 _SIMULATED = 2_000  # coordinates of a batch, for the limit; a second or so
 _SMALLEST = 0.3  # noise; an accountant of less takes minutes
 
@@ -56,7 +54,7 @@ class Model:
         if design.threat_model not in seen or not size or design.canaries % size:
             return None
         modelled = _run(result)
-        if modelled is None or modelled.steps > _LONGEST:
+        if modelled is None or modelled.steps > LONGEST:
             return None
         return cls(
             training=modelled,
@@ -94,7 +92,7 @@ class Model:
 
     def limit(self, design: Design) -> Estimate | None:
         """Return what half of all runs stay below, of any valid audit; None if long."""
-        if self.per_coordinate > _MOST_SHARING or not self.training.noise:
+        if self.per_coordinate > MOST_SHARING or not self.training.noise:
             return None
         found = training_limit(
             self.training,

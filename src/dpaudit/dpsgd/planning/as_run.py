@@ -42,14 +42,14 @@ from dpaudit.game.findings import Finding, noted
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Rules
 from dpaudit.privacy.guarantees import Guarantee
 
-__all__ = ["configured", "detectable", "training_of"]
+__all__ = ["LONGEST", "MOST_SHARING", "configured", "detectable", "training_of"]
 
 _MOST_ENTRIES: Final = 20_000  # of a strategy that is recorded
 _MOST_DENSE: Final = 1 << 12  # steps of one whose columns differ
 _MOST_BANDS: Final = 2_000_000  # times steps, of one that is simulated
 _MOST_PARTS: Final = 12  # noise multipliers that are told apart
-_LONGEST: Final = 20_000  # steps; simulating more would take long
-_MOST_SHARING: Final = 100  # canaries at a coordinate, likewise
+LONGEST: Final = 20_000  # steps; simulating more would take long
+MOST_SHARING: Final = 100  # canaries at a coordinate, likewise
 _TIMES: Final = 50  # simulated coordinates for each of the audit
 _FEWER: Final = 20  # the same of patterns that nobody knows, which take longer
 _MOST_DRAWS: Final = 2_000_000  # of such patterns, coordinates times steps
@@ -174,7 +174,7 @@ def _unknown(run: RunConfiguration) -> Finding | None:
         (any(each.rate is None for each in run.schedule), "forecast.not_sampled"),
         (0 in noises, "forecast.without_noise"),
         (
-            run.steps > _LONGEST or run.per_coordinate > _MOST_SHARING,
+            run.steps > LONGEST or run.per_coordinate > MOST_SHARING,
             "forecast.too_long",
         ),
         (dense or bands * run.steps > _MOST_BANDS, "forecast.strategy_too_large"),

@@ -32,12 +32,14 @@ __all__ = [
     "sentences",
 ]
 
-_CATALOGUES: Final = (accounting, federated, noise, own, probes, sanity_checks, stages)
+_WITH_FAULTS: Final = (accounting, federated, noise, own, probes)
 SENTENCES: Final[Mapping[str, Template]] = {
-    code: text for each in _CATALOGUES for code, text in each.SENTENCES.items()
+    code: text
+    for each in (*_WITH_FAULTS, sanity_checks, stages)
+    for code, text in each.SENTENCES.items()
 }
 FAULTS: Final[Mapping[str, FaultText]] = {
-    code: text for each in _CATALOGUES for code, text in each.FAULTS.items()
+    code: text for each in _WITH_FAULTS for code, text in each.FAULTS.items()
 }
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from dpaudit.bounds.bound import p_value_text
-from dpaudit.game.text.terms import FaultText, Template, Values
+from dpaudit.game.text.terms import Template, Values
 from dpaudit.game.verdict import ALPHA_OF_EFFECT, CHANCE_RATE, TIES
 
-__all__ = ["FAULTS", "SENTENCES"]
+__all__ = ["SENTENCES"]
 
 _MANY_TIES: Final = 0.05  # of the guesses; above this the result says what to do
 
@@ -104,4 +104,3 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "training went on without canaries",
     "stopped_elsewhere": "the audit stopped on another rank, whose result says why",
 }
-FAULTS: Final[Mapping[str, FaultText]] = {}

@@ -5,11 +5,10 @@ from math import ceil
 from typing import Final
 
 from dpaudit.game.findings import Stage, Status
-from dpaudit.game.text.terms import FaultText, Template, Terms, Values, counted
+from dpaudit.game.text.terms import Template, Terms, Values, counted
 from dpaudit.game.verdict import POWER
 
 __all__ = [
-    "FAULTS",
     "SENTENCES",
     "STATUS",
     "detects",
@@ -189,4 +188,3 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "forecast.small": "canaries are smaller than the clipping norm",
     "forecast.smaller": "canaries may be smaller in the sums than the clipping norm",
 }
-FAULTS: Final[Mapping[str, FaultText]] = {}
