@@ -292,7 +292,6 @@ class Whitening:
     def __init__(self, strategy: Strategy, coordinates: int) -> None:
         self._strategy = strategy
         self.recent = np.zeros((strategy.bands - 1, coordinates))  # the newest last
-        self._columns: list[Floats] = []
         self.step = 0
 
     @property

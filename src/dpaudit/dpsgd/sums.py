@@ -67,10 +67,6 @@ class SeenSums:
     log_likelihood: NDArray[np.float64]
     total: NDArray[np.float64]
 
-    def canary_totals(self) -> NDArray[np.float64]:
-        """Return the sum over all steps at each canary's coordinate."""
-        return np.repeat(self.total, self.log_likelihood.shape[1] - 1)
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

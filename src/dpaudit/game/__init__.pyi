@@ -20,7 +20,6 @@ from dpaudit.game.learned import LearnedLoss as LearnedLoss
 from dpaudit.game.learned import learn_loss as learn_loss
 from dpaudit.game.mechanism import FixedPosterior as FixedPosterior
 from dpaudit.game.mechanism import HasConditionalLoss as HasConditionalLoss
-from dpaudit.game.mechanism import HasGuarantee as HasGuarantee
 from dpaudit.game.mechanism import HasLoss as HasLoss
 from dpaudit.game.mechanism import Mechanism as Mechanism
 from dpaudit.game.mechanism import Posterior as Posterior

@@ -32,7 +32,7 @@ Reference: docs/explanation/ceilings.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from math import log
@@ -91,9 +91,6 @@ class CombinedResult:
     claim_test: ClaimTest
     p_values: tuple[float, ...]
     could_refute: bool
-    _decided: list[Decision] = field(
-        init=False, repr=False, compare=False, default_factory=list
-    )
 
     @property
     def verdict(self) -> Verdict:
@@ -135,12 +132,7 @@ class CombinedResult:
 
     @property
     def decision(self) -> Decision:
-        """How the audit ended, and what decided it: decided once, when it is asked."""
-        if not self._decided:
-            self._decided.append(self._decide())
-        return self._decided[0]
-
-    def _decide(self) -> Decision:
+        """How the audit ended, and what decided it; no test is made for it."""
         unseen = self._unseen()
         uncovered = [
             replace(each, run=number)

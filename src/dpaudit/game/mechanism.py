@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.game.pairs import Records
-from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = [
     "FixedPosterior",
     "HasConditionalLoss",
-    "HasGuarantee",
     "HasLoss",
     "KnowsOthers",
     "Mechanism",
@@ -39,15 +37,6 @@ class Mechanism(Protocol[O_co]):
 
     def run(self, data: Records, rng: np.random.Generator) -> O_co:
         """Return the output for the data."""
-        ...
-
-
-class HasGuarantee(Protocol):
-    """A mechanism that says how private it is."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved about the mechanism, for the adjacency named in it."""
         ...
 
 

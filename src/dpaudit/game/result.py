@@ -291,7 +291,6 @@ def conclude(
     *,
     commitment: Commitment,
     not_exercised: tuple[str, ...] = (),
-    sanity_checks: tuple[Finding, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> Result:
     """Judge a transcript by the bound that belongs to its rules.
@@ -302,7 +301,6 @@ def conclude(
         transcript: What the referee recorded.
         commitment: The commitment that the game was opened with.
         not_exercised: Parts of the mechanism that the audit did not run through.
-        sanity_checks: Whether there was anything to see.
         scores: What the guesser's scores looked like.
     """
     return judge(
@@ -310,7 +308,7 @@ def conclude(
         design=transcript.design,
         commitment=commitment,
         not_exercised=not_exercised,
-        sanity_checks=(*sanity_checks, *guesses_made(transcript)),
+        sanity_checks=guesses_made(transcript),
         scores=scores,
     )
 

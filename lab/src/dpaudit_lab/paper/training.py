@@ -127,13 +127,17 @@ class OneTraining:
     def right_by_sums(self, guesses: int) -> int:
         """Return how many of the paper's guesses are right, half up and half down."""
         half = guesses // 2
-        guesser = Extremes(score=SeenSums.canary_totals, top=half, bottom=half)
+        guesser = Extremes(score=self._totals, top=half, bottom=half)
         return self._right(guesser.guess(self.seen))
 
     def right_by_likelihood(self, guesses: int) -> int:
         """Return how many of as many surest guesses are right."""
         guesser = MostLikely(mechanism=self.mechanism, guesses=guesses)
         return self._right(guesser.guess(self.seen))
+
+    def _totals(self, seen: SeenSums) -> NDArray[np.float64]:
+        """Return the sum over all steps at each canary's coordinate."""
+        return np.repeat(seen.total, self.mechanism.per_coordinate)
 
     def _right(self, made: Submission) -> int:
         return int(np.sum((made.guess == 1) == (self.bits[made.index] == 1)))
