@@ -1,13 +1,12 @@
 """Local mechanisms, held against their densities."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, special, stats
+from scipy import integrate, stats
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.local import (
@@ -82,33 +81,6 @@ def test_runs_have_the_losses_of_the_law(mechanism):
         want = kind.loss.tail(size * (1 - 1e-12))
         seen = np.mean(losses >= size * (1 - 1e-12))
         assert abs(seen - want) <= 5 * math.sqrt(want * (1 - want) / n) + 1e-12
-
-
-def mean_accuracy(loss):
-    """1/2 plus the integral of the tail over dp, piece by piece."""
-
-    def slope(t):
-        return loss.tail(t) * special.expit(t) * special.expit(-t)
-
-    pieces = [
-        integrate.quad(slope, a, b, epsabs=1e-13, epsrel=1e-12, limit=200)[0]
-        for a, b in itertools.pairwise(sorted({0.0, *loss.breaks}))
-    ]
-    return 0.5 + sum(pieces)
-
-
-@given(epsilons)
-def test_local_laplace_has_the_efficacy_of_the_paper(epsilon):
-    (kind,) = LocalLaplace(epsilon=epsilon).loss_distribution(1).kinds
-    want = 1 - 0.5 * math.exp(-epsilon / 2)
-    assert math.isclose(mean_accuracy(kind.loss), want, rel_tol=1e-10)
-
-
-@given(st.floats(0.05, 8.0))
-def test_local_gaussian_has_the_efficacy_of_a_likelihood_ratio_test(sigma):
-    (kind,) = LocalGaussian(sigma=sigma).loss_distribution(1).kinds
-    want = stats.norm.cdf(1 / (2 * sigma))
-    assert math.isclose(mean_accuracy(kind.loss), want, rel_tol=1e-9)
 
 
 def test_guarantees_are_those_of_replacing_an_element():

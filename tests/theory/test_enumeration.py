@@ -1,8 +1,12 @@
-"""Enumeration against a second one in exact rationals, over a hundred mechanisms."""
+"""Enumeration against a second one in exact rationals, over a hundred mechanisms.
+
+The chain of levels, the best guesser, efficacy and total variation are held against
+such an oracle in ``tests/paper/test_efficacy.py``.
+"""
 
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 from math import exp, inf, log
 
 import numpy as np
@@ -116,83 +120,6 @@ def test_the_loss_is_the_logarithm_of_the_odds(subtests):
                 one, zero = oracle.posterior(o, i, 1), oracle.posterior(o, i, 0)
                 odds = log(one / zero) if one and zero else inf if one else -inf
                 assert found.loss[o, i] == pytest.approx(odds, abs=1e-14)
-
-
-def test_the_levels_fall_along_the_chain_of_the_paper(subtests):
-    for seed in SEEDS:
-        with subtests.test(seed=seed):
-            found, oracle = both(seed)
-            slack = 1e-12
-            p = [
-                1 / (1 + exp(-e)) for e in (found.worst_case(), found.distributional())
-            ]
-            chain = [p[0], p[1], found.average_case]
-            chain += [found.best(k) for k in range(1, oracle.n + 1)]
-            assert all(a >= b - slack for a, b in pairwise(chain))
-            assert chain[-1] == pytest.approx(found.average_element)
-            assert chain[-1] >= 0.5 - slack
-
-
-def test_the_average_element_is_half_plus_half_the_mean_total_variation(subtests):
-    for seed in SEEDS:
-        with subtests.test(seed=seed):
-            found, oracle = both(seed)
-            distances = [
-                sum(
-                    abs(oracle.given(o, i, 1) - oracle.given(o, i, 0))
-                    for o in oracle.outputs
-                )
-                / 2
-                for i in range(oracle.n)
-            ]
-            np.testing.assert_allclose(
-                found.total_variation, [float(d) for d in distances], atol=1e-14
-            )
-            mean = float(sum(distances) / oracle.n)
-            assert found.average_element == pytest.approx(0.5 + mean / 2)
-
-
-def test_no_guesser_beats_the_best_and_the_most_likely_attains_it(subtests):
-    for seed in SEEDS:
-        with subtests.test(seed=seed):
-            # E[V / R] is the sum over outputs of P[o] E[V / R | o], and a guesser may
-            # answer each output as it likes: the best is the best answer to each.
-            found, oracle = both(seed)
-            answers = list(product((-1, 0, 1), repeat=oracle.n))
-            for k in range(1, oracle.n + 1):
-                most = Fraction(0)
-                for o in oracle.possible:
-                    values = [
-                        sum(
-                            oracle.posterior(o, i, g > 0)
-                            for i, g in enumerate(answer)
-                            if g
-                        )
-                        / sum(map(abs, answer))
-                        for answer in answers
-                        if sum(map(abs, answer)) >= k
-                    ]
-                    most += oracle.chance[o] * max(values)
-                assert most == oracle.best(k)  # exactly: these are rationals
-                ranks = np.argsort(np.argsort(-np.abs(found.loss), axis=1), axis=1)
-                likely = np.where(found.loss >= 0, 1, -1) * (ranks < k)
-                assert found.efficacy_of(likely) == pytest.approx(float(most))
-
-
-def test_the_efficacy_of_any_guesser_is_the_mean_of_right_over_made(subtests):
-    for seed in SEEDS:
-        with subtests.test(seed=seed):
-            found, oracle = both(seed)
-            rng = np.random.default_rng(5)
-            guesses = rng.integers(-1, 2, size=(len(oracle.outputs), oracle.n))
-            guesses[np.abs(guesses).sum(axis=1) == 0, 0] = 1
-            mean = Fraction(0)
-            for s, o in product(oracle.coins, oracle.outputs):
-                truth = [1 if (s >> i) & 1 else -1 for i in range(oracle.n)]
-                right = sum(int(t == g) for t, g in zip(truth, guesses[o], strict=True))
-                made = int(np.abs(guesses[o]).sum())
-                mean += oracle.rows[s][o] * Fraction(right, made) / len(oracle.coins)
-            assert found.efficacy_of(guesses) == pytest.approx(float(mean))
 
 
 def test_deltas_are_hockey_sticks_and_levels_their_inverse(subtests):

@@ -1,7 +1,7 @@
 """Levels from the law of losses: enumeration, closed forms, and the sum over orders."""
 
 from itertools import pairwise, product
-from math import comb, exp, inf, log
+from math import exp, inf, log
 
 import mpmath
 import numpy as np
@@ -106,15 +106,6 @@ def test_the_efficacies_of_the_examples_of_the_paper(n):
         assert levels_from_loss.best(shamed, k) == pytest.approx(
             0.5 + 0.5 / k, rel=1e-14
         )
-
-
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 9, 200])
-def test_the_efficacy_of_a_count_is_its_mean_deviation(n):
-    deviation = sum(comb(n, o) * abs(o - n / 2) for o in range(n + 1)) / 2**n
-    law = count(n).loss_distribution(n)
-    for k in {1, n}:  # all elements share one size of loss
-        assert levels_from_loss.best(law, k) == pytest.approx(0.5 + deviation / n)
-    assert levels_from_loss.epsilon_at(law, 0.0) == inf
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])

@@ -86,17 +86,6 @@ def test_the_interval_is_that_of_maurer_and_pontil():
     assert found.best.low == pytest.approx(value - reach)
 
 
-def test_variance_widens_the_interval_as_the_theorem_says():
-    # accuracies of 1/2 and 1: the interval of [0, 1] values, halved
-    runs = 300
-    found = measured(AllOrNothing(elements=12, probability=0.5), seed=1, runs=runs)
-    share = 2 * (found.best.value - 0.5)
-    variance = share * (1 - share) * runs / (runs - 1)
-    cost = log(2 / 0.005)
-    reach = (2 * variance * cost / runs) ** 0.5 + 7 * cost / (3 * (runs - 1))
-    assert found.best.high == pytest.approx(0.5 + (share + reach) / 2)
-
-
 def test_without_delta_only_a_lower_bound_is_known():
     found = measured(LocalGaussian(sigma=1.0), seed=2)
     assert found.distributional.high == inf
