@@ -91,6 +91,18 @@ def private_run(
     return Run(model, optimizer, loader, criterion, engine)
 
 
+def step_of(run, before=lambda pixels: pixels):
+    """A user's own step, as a function of a batch."""
+
+    def step(batch):
+        pixels, labels = batch
+        run.optimizer.zero_grad()
+        run.criterion(run.model(before(pixels)), labels).backward()
+        run.optimizer.step()
+
+    return step
+
+
 def design_of(canaries=CANARIES, guesses=40, **setting):
     claim = ApproxDP(epsilon=2.0, delta=1e-5)
     return Design(

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
-from private_runs import UNPROBED, attach, private_run
+from private_runs import UNPROBED, attach, private_run, step_of
 from torch.utils.data import DataLoader
 
 from dpaudit.game.findings import Stage, Status
@@ -14,16 +14,6 @@ from dpaudit.game.text.results import not_exercised
 from dpaudit.training.opacus import audit_opacus
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
-
-
-def step_of(run):
-    def step(batch):
-        pixels, labels = batch
-        run.optimizer.zero_grad()
-        run.criterion(run.model(pixels), labels).backward()
-        run.optimizer.step()
-
-    return step
 
 
 def audited(train, run=None, **options):

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from opacus.optimizers import DPOptimizer
-from private_runs import CANARIES, KEY, UNPROBED, design_of, private_run
+from private_runs import CANARIES, KEY, UNPROBED, design_of, private_run, step_of
 from private_runs import attach as attach_to
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks
@@ -43,15 +43,6 @@ class Planned:
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch):
     monkeypatch.setattr(opacus_plan, "plan_opacus", lambda *_, **__: Planned())
-
-
-def step_of(run):
-    def step(batch):
-        run.optimizer.zero_grad()
-        run.criterion(run.model(batch[0]), batch[1]).backward()
-        run.optimizer.step()
-
-    return step
 
 
 def opened(run, **options):

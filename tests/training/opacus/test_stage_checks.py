@@ -14,6 +14,7 @@ from private_runs import (
     UNPROBED,
     attach,
     private_run,
+    step_of,
 )
 from scipy import stats
 from torch import nn
@@ -27,16 +28,6 @@ from dpaudit.training.opacus.sampler import SampledBatches
 
 # Opacus warns of noise that is not secure, which tests do not need to be.
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
-
-
-def step_of(run, before=lambda pixels: pixels):
-    def step(batch):
-        pixels, labels = batch
-        run.optimizer.zero_grad()
-        run.criterion(run.model(before(pixels)), labels).backward()
-        run.optimizer.step()
-
-    return step
 
 
 def trained(audit, step, steps=STEPS):
