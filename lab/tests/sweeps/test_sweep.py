@@ -73,16 +73,21 @@ def test_only_what_is_missing_is_run():
     assert (seen[-1].done, seen[-1].total) == (100, 100)
 
 
+class Watching(InOrder):
+    """Notes how many trials came in each task."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def map(self, function, tasks):
+        for task in tasks:
+            self.sizes.append(sum(len(part.trials) for part in task.parts))
+            yield function(task)
+
+
 @pytest.mark.nightly
 def test_a_batch_is_about_a_second_of_work():
-    sizes = []
-
-    class Watching(InOrder):
-        def map(self, function, tasks):
-            for task in tasks:
-                sizes.append(sum(len(part.trials) for part in task.parts))
-                yield function(task)
-
+    engine = Watching()
     slow = Sweep(
         name="draw",
         revision=1,
@@ -90,9 +95,9 @@ def test_a_batch_is_about_a_second_of_work():
         settings=[{"mean": 0.0, "seconds": 0.2}],
         trials=12,
     )
-    rows(slow, Watching())
-    assert sizes[0] == 1
-    assert max(sizes) in (3, 4, 5)
+    rows(slow, engine)
+    assert engine.sizes[0] == 1
+    assert max(engine.sizes) in (3, 4, 5)
 
 
 @pytest.mark.nightly
@@ -183,20 +188,13 @@ def test_means_count_what_an_earlier_sweep_found():
 
 def test_many_small_settings_travel_together():
     """A thousand settings of one trial each must not be a thousand batches."""
-    sizes = []
-
-    class Watching(InOrder):
-        def map(self, function, tasks):
-            for task in tasks:
-                sizes.append(sum(len(part.trials) for part in task.parts))
-                yield function(task)
-
+    engine = Watching()
     settings = [{"mean": float(i)} for i in range(1000)]
     fine = Sweep(
         name="draw", revision=1, function=trials.draw, settings=settings, trials=1
     )
-    assert len(rows(fine, Watching())) == 1000
-    assert len(sizes) < 40
+    assert len(rows(fine, engine)) == 1000
+    assert len(engine.sizes) < 40
 
 
 def odd(what):

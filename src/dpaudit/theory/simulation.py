@@ -51,14 +51,12 @@ class Simulation:
     """Levels measured over independent runs.
 
     Attributes:
-        runs: How many.
         distributional: The distributional level, an epsilon.
         average_case: Mean accuracy about the most exposed element.
         best: Mean accuracy about the best elements, as many as guesses were asked for.
         average_element: Mean accuracy about all elements.
     """
 
-    runs: int
     distributional: Estimate
     average_case: Estimate
     best: Estimate
@@ -105,7 +103,6 @@ def simulate(
         Estimate.mean(v, span=(0.5, 1.0)) for v in values.T
     )
     return Simulation(
-        runs=runs,
         distributional=_level(np.concatenate(kept), delta, runs)
         if delta > 0
         else Estimate(value=most, low=most, high=inf),
