@@ -325,3 +325,10 @@ def test_some_files_with_coins_and_some_without_are_refused(tmp_path):
     (tmp_path / "b.csv").write_text("id,score\n2,0.5\n")
     with pytest.raises(VoidAuditError, match="some files hold coins"):
         read_scores(tmp_path)
+
+
+def test_an_id_that_numpy_would_shorten_is_refused(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("id,bit,score\na,0,1.0\na\0,1,2.0\n")
+    with pytest.raises(InvalidInputError, match="ends in a NUL character"):
+        read_score_table(path)

@@ -58,7 +58,7 @@ class Pairs(Document):
             raise InvalidInputError(
                 f"x and y must have one shape, got {self.x.shape} and {self.y.shape}"
             )
-        same = self.x == self.y
+        same = np.asarray(self.x == self.y)  # text and numbers: False, before numpy 2.1
         row_same = same if same.ndim < 2 else same.reshape(len(same), -1).all(axis=1)
         if np.any(row_same):
             raise InvalidInputError(

@@ -72,8 +72,10 @@ def upper_tails(
         array([1.  , 0.75, 0.25])
     """
     probabilities = special.expit(log_odds)
-    found = special.betainc(np.maximum(counts, 1), trials - counts + 1, probabilities)
-    return np.asarray(np.where(counts > 0, found * (1 + _ROUNDING_UP), 1.0))
+    within = np.clip(counts, 1, trials)  # no scipy before 1.15 knows the ends
+    found = special.betainc(within, trials - within + 1, probabilities)
+    tails = np.where(counts > trials, 0.0, found * (1 + _ROUNDING_UP))
+    return np.asarray(np.where(counts > 0, tails, 1.0))
 
 
 def attained_tails(

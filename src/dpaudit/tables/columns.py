@@ -202,9 +202,14 @@ def check_texts(column: FileColumn, longest: int, rows: int, packed: int) -> Non
 
 
 def text_column(column: FileColumn, texts: list[str]) -> NDArray[np.str_]:
-    """Return texts as an array, in which all take as much memory as the longest."""
+    """Return texts as an array, in which all take as much memory as the longest.
+
+    Numpy would drop NUL characters at the end, and two ids might become one.
+    """
     longest = max(map(len, texts), default=0)
     check_texts(column, longest, len(texts), sum(map(len, texts)))
+    if odd := [row for row, text in enumerate(texts) if text.endswith("\0")]:
+        raise column.refuse("a text ends in a NUL character", row=odd[0])
     try:
         return np.array(texts, np.str_)
     except UnicodeEncodeError as error:  # halves of surrogate pairs
