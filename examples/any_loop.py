@@ -63,7 +63,7 @@ def train_and_audit(
         dimension=weights.size,
         sample_rate=RATE,
         noise=noise,
-        real_sums=True,
+        knows_real_sums=True,
         unchecked=("sampling",),  # canaries are added to sums, after it
     )
     print(f"commitment: {audit.commitment.sha256}")  # before the run

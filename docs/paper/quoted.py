@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from dpaudit.bounds.curve import curve_log_p_value, lines_log_p_value
-from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
 from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
@@ -75,7 +75,7 @@ def measured(name: str, text: str, *, where: str, row: str, command: str) -> Non
     NUMBERS[name] = quoted
 
 
-def of_counts(bound: Exact | Steinke | Pure | Classic, *counts: int) -> float:
+def of_counts(bound: Exact | Steinke | Pure | SeparateRunsBound, *counts: int) -> float:
     """Return a lower bound from canaries, guesses and right guesses."""
     m, r, v = counts
     delta = 0.0 if isinstance(bound, Pure) else DELTA
@@ -97,7 +97,7 @@ for row, counts in {
         shown(f"{column}_{row}", partial(of_counts, bound, *counts))
 
 
-def of_runs(bound: Exact | Classic, delta: float, *counts: int) -> float:
+def of_runs(bound: Exact | SeparateRunsBound, delta: float, *counts: int) -> float:
     """Return a lower bound at alpha = 0.001."""
     n, r, v = counts
     reading = Counts(canaries=n, guesses=r, correct=v)
@@ -109,7 +109,7 @@ for row, (delta, counts) in {
     "b": (1e-4, (50_000, 1_000, 950)),
     "c": (1e-5, (5_000, 500, 450)),
 }.items():
-    for column, bound in {"one_run": Exact(), "classic": Classic()}.items():
+    for column, bound in {"one_run": Exact(), "classic": SeparateRunsBound()}.items():
         shown(f"{column}_runs_{row}", partial(of_runs, bound, delta, *counts))
 
 
@@ -197,11 +197,11 @@ def price_of_rounds(coordinates: int, per_coordinate: int) -> float:
     from adaptive_rules import PLANS  # noqa: PLC0415 (a script)
 
     rules = PLANS[coordinates, per_coordinate].rounds
-    squares = np.square(rules.weights)
-    squares *= (1 - rules.noise) / squares.sum()
-    later = rules.noise + np.append(np.cumsum(squares[::-1])[::-1][1:], 0.0)
+    squares = np.square(rules.round_weights)
+    squares *= (1 - rules.chance_share) / squares.sum()
+    later = rules.chance_share + np.append(np.cumsum(squares[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):
-        each = 2 * stats.norm.cdf(rules.jump / 2 / np.sqrt(later)) - 1
+        each = 2 * stats.norm.cdf(rules.max_jump / 2 / np.sqrt(later)) - 1
     return float(each.mean())
 
 

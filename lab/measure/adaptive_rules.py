@@ -95,7 +95,12 @@ def in_rounds(
 ) -> AdaptiveRounds:
     """Return the rules for so many groups of coordinates, one after the other."""
     each = tuple(map(float, weights.split()))
-    return AdaptiveRounds(weights=each * groups, start=start, jump=jump, noise=noise)
+    return AdaptiveRounds(
+        round_weights=each * groups,
+        min_epsilon=start,
+        max_jump=jump,
+        chance_share=noise,
+    )
 
 
 PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
@@ -451,7 +456,7 @@ def adaptive_slots(one: Simulated) -> float | None:
 def adaptive_bets(one: Simulated) -> float | None:
     if one.plan.bets is None:
         return None
-    rules = AdaptiveBets(start=one.plan.bets)
+    rules = AdaptiveBets(min_epsilon=one.plan.bets)
     guesser = AdaptiveMostLikely(mechanism=one.mechanism, threshold=0.0, rules=rules)
     return adaptive(one, guesser, rules)
 
@@ -459,7 +464,7 @@ def adaptive_bets(one: Simulated) -> float | None:
 def adaptive_rounds(one: Simulated) -> float:
     rules = one.plan.rounds
     guesser = AdaptiveMostLikely(
-        mechanism=one.mechanism, threshold=rules.start, rules=rules
+        mechanism=one.mechanism, threshold=rules.min_epsilon, rules=rules
     )
     return adaptive(one, guesser, rules)
 

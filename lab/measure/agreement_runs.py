@@ -112,7 +112,7 @@ def as_result(result: Foreign) -> dict[str, object]:
         "ceiling": result.ceiling,
         "signal": signal and [signal.slope, signal.error],
         "steps": training.steps,
-        "trusted": training.trusted,
+        "trusted": training.evidence_share,
         "sanity": [
             [first(each, "status", "spoils"), text_of(each)]
             for each in first(result, "sanity_checks", "controls")
@@ -231,7 +231,7 @@ def opacus_cases() -> Cases:
             "functorch", records, probe=True, unchecked=()
         ),
         "hooks, records, shuffled": lambda: trained(
-            "hooks", records | {"poisson": False}, real_sums=False
+            "hooks", records | {"poisson": False}, knows_real_sums=False
         ),
         "hooks, spread": lambda: trained(
             "hooks", canary=Canary(spread=2), canaries=160

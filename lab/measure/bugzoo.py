@@ -33,7 +33,7 @@ import torch
 from bugzoo_results import RESULTS, csv_text, merged, read_csv, table
 from sweeping import filled
 
-from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
@@ -204,7 +204,7 @@ def simulated_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     index, guess = most_likely(odds, guesses=bug.guesses)
     right = int(np.count_nonzero((guess > 0) == (bits[index] > 0)))
     counts = Counts(canaries=n, guesses=bug.guesses, correct=right)
-    tested = test_claim(claimed_curve(bug.truth.claimed), counts, alpha=0.05)
+    tested = judge_claim(claimed_curve(bug.truth.claimed), counts, alpha=0.05)
     return {"p_value": tested.p_value}
 
 

@@ -37,17 +37,17 @@ from dpaudit.bounds.bound import (
     highest_rejected,
     largest_rejected,
 )
-from dpaudit.bounds.exact import Classic, Exact
+from dpaudit.bounds.exact import Exact, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
     Bets,
+    BiasedCoinCounts,
     Counts,
     HalfCounts,
     Ranked,
     Reading,
     Rounds,
-    Unequal,
     Weighted,
 )
 from dpaudit.bounds.rounds import StoufferRounds
@@ -117,15 +117,15 @@ def in_rounds(right: Right, stated: Stated, rng: np.random.Generator) -> Rounds:
     return Rounds(
         canaries=N,
         rounds=tuple(played),
-        weights=(1.0, 1.0, 1.0),
+        round_weights=(1.0, 1.0, 1.0),
         uniforms=tuple(rng.random(3).tolist()),
-        noise_uniform=float(rng.random()),
+        chance_uniform=float(rng.random()),
     )
 
 
-def unequal(right: Right, *, committed: bool) -> Unequal:
+def unequal(right: Right, *, committed: bool) -> BiasedCoinCounts:
     half = N // 2
-    return Unequal(
+    return BiasedCoinCounts(
         canaries=N + 100,
         inclusion=0.5,
         guesses_in=half,
@@ -138,7 +138,7 @@ def unequal(right: Right, *, committed: bool) -> Unequal:
 Reads = Callable[[Right, Stated, np.random.Generator], Reading]
 GAMES: dict[str, tuple[GameBound[Any], Reads]] = {
     "exact": (Exact(), lambda r, _s, _g: counted(r)),
-    "separate": (Classic(), lambda r, _s, _g: counted(r)),
+    "separate": (SeparateRunsBound(), lambda r, _s, _g: counted(r)),
     "random half": (Hypergeometric(), lambda r, _s, _g: half(r)),
     "adaptive": (Adaptive(), lambda r, _s, _g: counted(r, adaptive=True)),
     "classes": (WeightedGuesses(), lambda r, _s, _g: classed(r, committed=True)),
@@ -306,7 +306,7 @@ def rows(
 ) -> Iterator[tuple[str, Row]]:
     for name in names:
         bound, reads = GAMES[name]
-        if not isinstance(bound, RankedLooks | Exact | Classic):
+        if not isinstance(bound, RankedLooks | Exact | SeparateRunsBound):
             bound = Remembering(bound)
         yield name, play(bound, reads, sets=sets, claims=claims, delta=delta)
 

@@ -206,7 +206,7 @@ def sums_run(drawn: torch.dtype, rng: np.random.Generator) -> Outcome:
         key=fixed_key(rng.bytes(32)),
         dimension=weights.numel(),
         sample_rate=RATE,
-        real_sums=True,
+        knows_real_sums=True,
         noise=noise,
     )
     places = torch.from_numpy(audit.coordinates)

@@ -251,7 +251,7 @@ class _BandMF:
             key=key,
             sample_rate=1.0,
             read=Setting(notes={"reading": "as if independent"}),
-            real_sums=True,
+            knows_real_sums=True,
             participation=participation,
         )
         privatizer = audit.wrap(

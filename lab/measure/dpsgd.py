@@ -78,15 +78,15 @@ def audit(audited: DiracSums | Replay, coordinates: int) -> int:
     """Audit adaptively, and return how many guesses were right."""
     whole = mechanism(coordinates)
     rules = AdaptiveRounds(
-        weights=tuple(np.linspace(0.7, 1.3, SIZE).tolist()),
-        start=1.0,
-        jump=15 / coordinates**0.5,
-        noise=0.02,
+        round_weights=tuple(np.linspace(0.7, 1.3, SIZE).tolist()),
+        min_epsilon=1.0,
+        max_jump=15 / coordinates**0.5,
+        chance_share=0.02,
     )
     claim = ApproxDP(epsilon=2.0, delta=1e-7, adjacency=Adjacency.ADD_REMOVE)
     result = audit_adaptive(
         audited,
-        AdaptiveMostLikely(mechanism=whole, threshold=rules.start, rules=rules),
+        AdaptiveMostLikely(mechanism=whole, threshold=rules.min_epsilon, rules=rules),
         pairs=whole.pairs,
         design=Design(canaries=coordinates * SIZE, rules=rules, claim=claim),
         rng=np.random.default_rng(1),

@@ -96,7 +96,7 @@ def audited(run: Run, *, fault: float, seed: int) -> Result:
         dimension=run.coordinates,
         sample_rate=t.rate,
         participation=run.participation,
-        real_sums=True,
+        knows_real_sums=True,
         noise=t.noise,
         unchecked=("sampling", "gradients", "clipping"),
     )

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.exact import Classic
+from dpaudit.bounds.exact import SeparateRunsBound
 from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.training.text import RecordLoss, Tokens, new_tokens, token_gains
 
@@ -122,7 +122,7 @@ def betting(runs: int, right: np.ndarray, stakes: np.ndarray) -> float:
 
 def classic(runs: int, guesses: int, right: int) -> str:
     counts = Counts(canaries=runs, guesses=guesses, correct=right)
-    bound = Classic().epsilon_lower(counts, delta=CLAIM.delta, alpha=ALPHA)
+    bound = SeparateRunsBound().epsilon_lower(counts, delta=CLAIM.delta, alpha=ALPHA)
     return f"{bound.epsilon_lower:.3f}"
 
 

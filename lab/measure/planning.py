@@ -225,7 +225,7 @@ class Counted:
 
 
 def describe(plan: Plan, factor: float) -> Setting:
-    trained = plan.training.louder(factor)
+    trained = plan.training.with_noise_divided_by(factor)
     return {
         "design": plan.design().to_json(),
         "per_coordinate": plan.per_coordinate,

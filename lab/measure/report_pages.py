@@ -61,7 +61,7 @@ def trained(design: Design, training: TrainingSetup, *, seed: int) -> Result:
         key=fixed_key(rng.bytes(32)),
         dimension=DIMENSION,
         sample_rate=training.rate,
-        real_sums=True,
+        knows_real_sums=True,
     )
     for _ in range(training.steps):
         real = 0.05 * CLIP * rng.normal(size=DIMENSION)

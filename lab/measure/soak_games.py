@@ -18,7 +18,6 @@ from dpaudit import (
     AdaptiveMostLikely,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     Key,
@@ -28,6 +27,7 @@ from dpaudit import (
     PureDP,
     Result,
     SeparateRuns,
+    WeightClasses,
     audit_adaptive,
     audit_classic,
     audit_one_run,
@@ -113,7 +113,7 @@ def kept_one_run(rng: np.random.Generator, folder: Path) -> None:
 
 
 def classes(rng: np.random.Generator, _folder: Path) -> None:
-    key, rules = key_of(rng), Classes(weights=(1.0, 2.0), guesses=(40, 20))
+    key, rules = key_of(rng), WeightClasses(weights=(1.0, 2.0), guesses=(40, 20))
     design = Design(canaries=100, rules=rules, claim=CLAIM)
     referee, truth = Referee(design, key), 2 * Coins(key=key, count=100).bits()[:60]
     guess = np.where(rng.random(60) < 0.8, truth - 1.0, 1.0 - truth)
@@ -183,7 +183,9 @@ def adaptive(rules: Rules) -> Audit:
 
 
 def adaptive_training(rng: np.random.Generator, _folder: Path) -> None:
-    rules = AdaptiveRounds(weights=(1.0, 1.0, 1.0, 1.0), jump=1.0, noise=0.1)
+    rules = AdaptiveRounds(
+        round_weights=(1.0, 1.0, 1.0, 1.0), max_jump=1.0, chance_share=0.1
+    )
     result = audit_adaptive(
         SUMS,
         AdaptiveMostLikely(mechanism=SUMS, threshold=0.2, rules=rules),
@@ -267,7 +269,7 @@ GAMES: Final[dict[str, Audit]] = {
     "adaptive count": adaptive(AdaptiveCount(guesses=60)),
     "adaptive classes": adaptive(AdaptiveClasses(weights=(1.0, 2.0), guesses=(40, 20))),
     "adaptive rounds": adaptive(
-        AdaptiveRounds(weights=(1.0, 1.0), jump=2.0, noise=0.1)
+        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=2.0, chance_share=0.1)
     ),
     "adaptive bets": adaptive(AdaptiveBets()),
     "DP-SGD simulated, rounds": adaptive_training,

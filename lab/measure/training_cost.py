@@ -44,12 +44,12 @@ LIMITS = {
 
 
 def times(count: int) -> None:
-    for name, (kind, per_coordinate, real_sums) in CASES.items():
+    for name, (kind, per_coordinate, knows_real_sums) in CASES.items():
         with_audit, audit = training(
             KINDS[kind],
             audited=True,
             per_coordinate=per_coordinate,
-            real_sums=real_sums,
+            knows_real_sums=knows_real_sums,
         )
         plain, _ = training(KINDS[kind], audited=False)
         with_audit(5)

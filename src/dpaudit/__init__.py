@@ -17,8 +17,8 @@ For others
 
 A ``Design`` fixes what an audit tests: a claim (``PureDP``, ``ApproxDP``, ...), how
 many canaries, and by which rules guesses are made (``OneRun``, ``Ranking``,
-``Classes``, ``AdaptiveRounds``, ...). ``Extremes`` and ``MostLikely`` are guessers.
-What all of it is made of is in ``dpaudit.bounds`` and ``dpaudit.game``.
+``WeightClasses``, ``AdaptiveRounds``, ...). ``Extremes`` and ``MostLikely`` are
+guessers. What all of it is made of is in ``dpaudit.bounds`` and ``dpaudit.game``.
 """
 
 from dpaudit import _lazy

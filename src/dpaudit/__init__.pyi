@@ -29,11 +29,11 @@ from dpaudit.game.rules import AdaptiveBets as AdaptiveBets
 from dpaudit.game.rules import AdaptiveClasses as AdaptiveClasses
 from dpaudit.game.rules import AdaptiveCount as AdaptiveCount
 from dpaudit.game.rules import AdaptiveRounds as AdaptiveRounds
-from dpaudit.game.rules import Classes as Classes
 from dpaudit.game.rules import OneRun as OneRun
 from dpaudit.game.rules import RandomHalf as RandomHalf
 from dpaudit.game.rules import Ranking as Ranking
 from dpaudit.game.rules import SeparateRuns as SeparateRuns
+from dpaudit.game.rules import WeightClasses as WeightClasses
 from dpaudit.game.scores import audit_scores as audit_scores
 from dpaudit.game.setting import Setting as Setting
 from dpaudit.game.verdict import Verdict as Verdict

@@ -32,11 +32,20 @@ from numpy.typing import NDArray
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Document", "Extended", "Words", "decode", "decoded_fields", "encode"]
+__all__ = [
+    "Document",
+    "PossiblyInfinite",
+    "PrintableText",
+    "decode",
+    "decoded_fields",
+    "encode",
+]
 
 _INFINITE = "inf"
-Extended: TypeAlias = Annotated[float, "may be infinite, for which JSON has no number"]
-Words: TypeAlias = Annotated[str, "can be printed as it is"]
+PossiblyInfinite: TypeAlias = Annotated[
+    float, "may be infinite, for which JSON has no number"
+]
+PrintableText: TypeAlias = Annotated[str, "can be printed as it is"]
 
 
 class Document:
@@ -142,7 +151,7 @@ def _standing(cls: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
 def _field(form: Any, value: Any) -> Any:  # noqa: ANN401 (type, value, JSON)
     if form is float and type(value) is int:
         return float(value)  # equal values, equal texts
-    if form == Extended and value == inf:
+    if form == PossiblyInfinite and value == inf:
         return _INFINITE
     return encode(value)
 
@@ -268,7 +277,7 @@ def _types(cls: type) -> dict[str, Any]:
     }
 
 
-def _extended(plain: object, name: str) -> float:
+def _possibly_infinite(plain: object, name: str) -> float:
     return inf if plain == _INFINITE else _number(plain, name)
 
 
@@ -296,7 +305,7 @@ def _text(plain: object, name: str) -> str:
     return plain
 
 
-def _words(plain: object, name: str) -> str:
+def _printable_text(plain: object, name: str) -> str:
     if not isinstance(plain, str) or not plain.isprintable():
         raise InvalidInputError(
             f"{name} must be a text that can be printed, got {plain!r:.60}"
@@ -315,10 +324,10 @@ def _scalar(plain: object, name: str) -> _canonical.Scalar:
 _PLAIN: Mapping[Any, _Reader] = {
     bool: _flag,
     float: _number,
-    Extended: _extended,
+    PossiblyInfinite: _possibly_infinite,
     int: _whole,
     str: _text,
-    Words: _words,
+    PrintableText: _printable_text,
 }
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, test_claim
+from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, judge_claim
 from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.power import design_ceiling, estimate, mechanism_ceiling
-from dpaudit.bounds.readings import Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts
 from dpaudit.errors import InvalidInputError
 
 PLAYED = Weighted(
@@ -19,7 +19,7 @@ PLAYED = Weighted(
 )
 STRONG = [
     Counts(canaries=400, guesses=200, correct=196),
-    Unequal(
+    BiasedCoinCounts(
         canaries=400,
         inclusion=0.5,
         guesses_in=100,
@@ -29,16 +29,18 @@ STRONG = [
     ),
     Ranked(canaries=400, right=np.arange(400) < 390),
     PLAYED,
-    Rounds(canaries=400, rounds=(PLAYED, PLAYED), weights=(1, 1), uniforms=(0.5, 0.5)),
+    Rounds(
+        canaries=400, rounds=(PLAYED, PLAYED), round_weights=(1, 1), uniforms=(0.5, 0.5)
+    ),
     Bets(canaries=400, right=np.arange(400) % 40 > 0, stakes=np.full(400, 0.97)),
 ]
 
 
 @pytest.mark.parametrize("reading", STRONG, ids=lambda r: type(r).__name__)
 def test_every_reading_can_refute_and_can_fail_to(reading):
-    assert test_claim(PureDP(epsilon=1.0), reading, alpha=0.05).refuted
-    assert test_claim(ApproxDP(epsilon=1.0, delta=1e-5), reading, alpha=0.05).refuted
-    assert not test_claim(PureDP(epsilon=6.0), reading, alpha=0.05).refuted
+    assert judge_claim(PureDP(epsilon=1.0), reading, alpha=0.05).refuted
+    assert judge_claim(ApproxDP(epsilon=1.0, delta=1e-5), reading, alpha=0.05).refuted
+    assert not judge_claim(PureDP(epsilon=6.0), reading, alpha=0.05).refuted
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_every_reading_can_refute_and_can_fail_to(reading):
 )
 def test_a_curve_must_be_read_at_one_delta_where_tests_differ(reading):
     with pytest.raises(InvalidInputError, match="name a delta before the run"):
-        test_claim(GaussianDP(mu=1.0), reading, alpha=0.05)
+        judge_claim(GaussianDP(mu=1.0), reading, alpha=0.05)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
@@ -141,18 +143,18 @@ def test_where_delta_is_above_alpha_nothing_can_be_certified():
 @pytest.mark.parametrize("reading", STRONG, ids=lambda r: type(r).__name__)
 def test_a_chance_of_being_wrong_that_is_none_is_refused(reading):
     with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
-        test_claim(PureDP(epsilon=1.0), reading, alpha=0.95)
+        judge_claim(PureDP(epsilon=1.0), reading, alpha=0.95)
 
 
 def test_classes_that_the_output_chose_are_tested_at_one_point():
     chosen = replace(PLAYED, committed=False)
     claim = ApproxDP(epsilon=1.0, delta=1e-6)
-    assert test_claim(claim, chosen, alpha=0.05).refuted
-    assert not test_claim(PureDP(epsilon=6.0), chosen, alpha=0.05).refuted
-    dearer = test_claim(claim, chosen, alpha=0.05).p_value
-    assert test_claim(claim, PLAYED, alpha=0.05).p_value < dearer
+    assert judge_claim(claim, chosen, alpha=0.05).refuted
+    assert not judge_claim(PureDP(epsilon=6.0), chosen, alpha=0.05).refuted
+    dearer = judge_claim(claim, chosen, alpha=0.05).p_value
+    assert judge_claim(claim, PLAYED, alpha=0.05).p_value < dearer
     with pytest.raises(InvalidInputError, match=r"^weighted guesses are tested at one"):
-        test_claim(GaussianDP(mu=1.0), chosen, alpha=0.05)
+        judge_claim(GaussianDP(mu=1.0), chosen, alpha=0.05)
 
 
 def test_a_group_claim_beyond_all_floats_claims_nothing():

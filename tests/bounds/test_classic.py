@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from dpaudit.bounds.exact import Classic, Exact
+from dpaudit.bounds.exact import Exact, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.privacy.guarantees import GaussianDP
@@ -22,11 +22,17 @@ def runs(right, total, guesses=None):
 
 
 def p_value(counts, *, epsilon, delta):
-    return math.exp(Classic().log_p_value(counts, epsilon=epsilon, delta=delta))
+    return math.exp(
+        SeparateRunsBound().log_p_value(counts, epsilon=epsilon, delta=delta)
+    )
 
 
 def lower(counts, *, delta, alpha=0.05):
-    return Classic().epsilon_lower(counts, delta=delta, alpha=alpha).epsilon_lower
+    return (
+        SeparateRunsBound()
+        .epsilon_lower(counts, delta=delta, alpha=alpha)
+        .epsilon_lower
+    )
 
 
 def best_chance(epsilon, delta):
@@ -86,7 +92,7 @@ def test_p_values_of_many_runs_are_the_plain_sum(n, r, v, epsilon, delta):
     rest = stats.binom.sf(v - k - 1, r - k, best_chance(epsilon, 0.0))
     given_away = stats.binom.pmf(k, n, delta)
     want = math.log(given_away @ rest + stats.binom.sf(r, n, delta))
-    got = Classic().log_p_value(runs(v, n, r), epsilon=epsilon, delta=delta)
+    got = SeparateRunsBound().log_p_value(runs(v, n, r), epsilon=epsilon, delta=delta)
     assert got == pytest.approx(want, rel=1e-9)
 
 
@@ -96,7 +102,7 @@ def test_p_values_far_below_any_float_are_right_too():
     k = np.arange(2000)  # P[K > 2000] is nothing beside what is summed
     logs = stats.binom.logpmf(k, n, delta) + (r - k) * math.log(p)
     want = float(np.logaddexp.reduce(logs))
-    got = Classic().log_p_value(runs(r, n, r), epsilon=1.0, delta=delta)
+    got = SeparateRunsBound().log_p_value(runs(r, n, r), epsilon=1.0, delta=delta)
     assert want < -2000
     assert got == pytest.approx(want, rel=1e-10)
 
@@ -313,10 +319,10 @@ def test_says_nothing_at_or_below_chance(right, delta):
 def test_of_a_curve_the_least_p_value_of_all_its_points_counts(n, r, v, mu):
     claim, counts = GaussianDP(mu=mu), runs(v, n, r)
     every = [
-        Classic().log_p_value(counts, epsilon=e, delta=d)
+        SeparateRunsBound().log_p_value(counts, epsilon=e, delta=d)
         for e, d in zip(*claim.points(), strict=True)
     ]
-    found = Classic().log_p_claim(counts, claim, alpha=0.05)
+    found = SeparateRunsBound().log_p_claim(counts, claim, alpha=0.05)
     assert found == pytest.approx(min(every), rel=1e-12, abs=1e-12)
 
 

@@ -13,7 +13,7 @@ from dpaudit.bounds import (
     AdaptiveSlots,
     Bets,
     Betting,
-    Classic,
+    BiasedCoinCounts,
     Counts,
     Exact,
     HalfCounts,
@@ -23,13 +23,13 @@ from dpaudit.bounds import (
     Ranked,
     RankedLooks,
     Rounds,
+    SeparateRunsBound,
     Steinke,
     StoufferRounds,
-    Unequal,
     UnequalCoins,
     Weighted,
     WeightedGuesses,
-    test_claim,
+    judge_claim,
 )
 from dpaudit.bounds.bound import (
     GameBound,
@@ -50,7 +50,7 @@ SLOTS = Weighted(
     canaries=800, weights=(2.0, 1.0), guesses=(30, 40), correct=(29, 33), committed=True
 )
 PLAYED = replace(SLOTS, canaries=140, committed=False)
-UNEQUAL = Unequal(
+UNEQUAL = BiasedCoinCounts(
     canaries=300,
     inclusion=0.3,
     guesses_in=20,
@@ -61,7 +61,7 @@ UNEQUAL = Unequal(
 RIGHT = np.random.default_rng(7).random(200) < np.linspace(0.97, 0.6, 200)
 GAMES = [
     (Exact(), COUNTS),
-    (Classic(), COUNTS),
+    (SeparateRunsBound(), COUNTS),
     (Steinke(), COUNTS),
     (Adaptive(), replace(COUNTS, adaptive=True)),
     (WeightedGuesses(), SLOTS),
@@ -78,7 +78,10 @@ GAMES = [
     (
         StoufferRounds(),
         Rounds(
-            canaries=140, rounds=(PLAYED, PLAYED), weights=(1, 1), uniforms=(0.3, 0.6)
+            canaries=140,
+            rounds=(PLAYED, PLAYED),
+            round_weights=(1, 1),
+            uniforms=(0.3, 0.6),
         ),
     ),
 ]
@@ -119,7 +122,7 @@ def claims(bound, found):
 def test_a_claim_is_refuted_if_and_only_if_the_bound_reaches_it(bound, reading, delta):
     found = bound.epsilon_lower(reading, delta=delta, alpha=ALPHA)
     tests = [
-        test_claim(
+        judge_claim(
             ApproxDP(epsilon=epsilon, delta=delta), reading, alpha=ALPHA, bound=bound
         )
         for epsilon in claims(bound, (found, reading))
@@ -170,7 +173,7 @@ def test_a_ranking_that_rejected_a_larger_claim_only_refutes_neither():
         for k in again[:1]:
             odd += 1
             claim = ApproxDP(epsilon=float(above[k]), delta=1e-4)
-            assert not test_claim(claim, ranked, alpha=ALPHA).refuted
+            assert not judge_claim(claim, ranked, alpha=ALPHA).refuted
     assert odd > 3
 
 
@@ -189,7 +192,7 @@ def test_where_delta_is_dear_at_small_epsilons_a_small_claim_is_refuted_too(boun
     claim = ApproxDP(epsilon=0.1, delta=2e-5)
     bare = bound.log_p_value(reading, epsilon=0.1, delta=2e-5)
     assert bound.epsilon_lower(reading, delta=2e-5, alpha=ALPHA).epsilon_lower > 1.5
-    assert test_claim(claim, reading, alpha=ALPHA, bound=bound).refuted
+    assert judge_claim(claim, reading, alpha=ALPHA, bound=bound).refuted
     assert isinstance(bound, Adaptive) or bare > np.log(ALPHA)
 
 
@@ -205,7 +208,7 @@ def test_a_curve_is_refuted_if_and_only_if_the_bound_reaches_a_point(subtests):
             with subtests.test(game=game, mid=mid):
                 epsilons = np.array([mid - 0.7, mid, mid + 1.0])
                 curve = PrivacyCurve(epsilons=epsilons, deltas=deltas)
-                refuted = test_claim(curve, reading, alpha=ALPHA, bound=bound).refuted
+                refuted = judge_claim(curve, reading, alpha=ALPHA, bound=bound).refuted
                 at = bound.refuted_at(reading, curve, alpha=ALPHA)
                 reached = (np.array(lower) >= curve.points()[0]).any()
                 assert refuted == reached == (at is not None)
@@ -283,4 +286,4 @@ def test_a_bound_is_printed_with_the_digits_of_its_grid(method, epsilon, text):
     found = LowerBound(
         epsilon_lower=epsilon, delta=0.0, alpha=ALPHA, method=method, reference="none"
     )
-    assert found.shown == text
+    assert found.text == text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from dpaudit import ApproxDP, GaussianDP, PrivacyCurve, PureDP
-from dpaudit.bounds import Counts, CurveCertificate, Exact, test_claim
+from dpaudit.bounds import Counts, CurveCertificate, Exact, judge_claim
 from dpaudit.bounds.curve import (
     GaussianFamily,
     certified_tail,
@@ -152,7 +152,7 @@ def test_a_shared_score_is_refuted_no_more_often_than_alpha(canaries, alpha):
     law = stats.binom.pmf(v[:, None], canaries, special.expit(loss)).mean(axis=1)
 
     def refutes(correct):
-        return test_claim(
+        return judge_claim(
             claim, counts(canaries, canaries, correct), alpha=alpha
         ).refuted
 
@@ -176,8 +176,8 @@ def test_a_curve_is_tested_at_its_best_point_without_a_charge():
         Exact().p_value(seen, epsilon=e, delta=d)
         for e, d in ((0.5, 0.2), (1.0, 1e-3), (2.0, 1e-6))
     ]
-    assert test_claim(claim, seen, alpha=0.05).p_value <= min(points) * (1 + 1e-9)
-    single = test_claim(ApproxDP(epsilon=1.0, delta=1e-3), seen, alpha=0.05)
+    assert judge_claim(claim, seen, alpha=0.05).p_value <= min(points) * (1 + 1e-9)
+    single = judge_claim(ApproxDP(epsilon=1.0, delta=1e-3), seen, alpha=0.05)
     assert single.p_value == pytest.approx(points[1])
 
 

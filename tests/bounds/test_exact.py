@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.exact import Pure
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 
 @st.composite
@@ -174,7 +174,7 @@ def test_a_function_of_epsilon_is_refused_where_a_p_value_is():
         Exact().log_p_of(seen, delta=1.5)
     revealed = replace(seen, adaptive=True)
     for bound in (Exact(), Pure()):
-        with pytest.raises(VoidAuditError, match="use the adaptive bound"):
+        with pytest.raises(InvalidRunError, match="use the adaptive bound"):
             bound.log_p_of(revealed, delta=0.0)
 
 

@@ -26,8 +26,8 @@ from dpaudit import (
     audit_scores,
     explain,
 )
-from dpaudit.bounds import HalfCounts, Hypergeometric, test_claim
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.bounds import HalfCounts, Hypergeometric, judge_claim
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Referee
 from dpaudit.game.text.findings import sentence
 
@@ -178,7 +178,7 @@ def test_the_level_is_exact_under_the_worst_mechanism(n, r, epsilon):
         wrong = law[np.array(lower) > epsilon].sum()
         assert wrong <= alpha + 1e-9
         refuted = [
-            test_claim(PureDP(epsilon=epsilon), c, alpha=alpha).refuted for c in counts
+            judge_claim(PureDP(epsilon=epsilon), c, alpha=alpha).refuted for c in counts
         ]
         assert law[refuted].sum() <= alpha + 1e-9
 
@@ -270,7 +270,7 @@ def test_ties_are_broken_against_the_auditor_here_too():
             r"play by RandomHalf\(guesses=...\)",
         ),
         (
-            lambda: test_claim(
+            lambda: judge_claim(
                 CLAIM,
                 HalfCounts(canaries=9, guesses=2, correct=2, records_per_swap=1),
                 alpha=0.05,
@@ -280,7 +280,7 @@ def test_ties_are_broken_against_the_auditor_here_too():
     ],
 )
 def test_what_is_no_random_half_is_refused(call, message):
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         call()
 
 
@@ -307,10 +307,10 @@ def test_replacing_one_record_needs_half_the_epsilon_of_two():
     assert both[0].epsilon_lower == pytest.approx(2 * both[1].epsilon_lower, rel=1e-6)
     claim = PureDP(epsilon=0.5, adjacency=Adjacency.REPLACE_ONE)
     one = HalfCounts(canaries=300, guesses=60, correct=50, records_per_swap=1)
-    assert test_claim(claim, one, alpha=0.05).refuted
+    assert judge_claim(claim, one, alpha=0.05).refuted
 
 
 def test_a_whole_curve_is_tested_at_once():
     counts = HalfCounts(canaries=2000, guesses=200, correct=199)
-    curve = test_claim(GaussianDP(mu=0.3), counts, alpha=0.05)
+    curve = judge_claim(GaussianDP(mu=0.3), counts, alpha=0.05)
     assert curve.refuted

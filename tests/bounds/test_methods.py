@@ -11,15 +11,15 @@ from dpaudit.bounds import Bets, CurveCertificate, Ranked, Rounds, Weighted, met
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.curve import lines_log_p_value
-from dpaudit.bounds.exact import Classic, Exact
+from dpaudit.bounds.exact import Exact, SeparateRunsBound
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.methods import METHODS, bound_counts, bound_for
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.readings import Counts, Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts, Counts
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 COUNTS = Counts(canaries=10, guesses=10, correct=9)
 PLAYED = Weighted(
@@ -28,7 +28,7 @@ PLAYED = Weighted(
 READINGS = [
     (
         UnequalCoins(),
-        Unequal(
+        BiasedCoinCounts(
             canaries=90,
             inclusion=0.4,
             guesses_in=30,
@@ -41,7 +41,7 @@ READINGS = [
     (WeightedGuesses(), PLAYED),
     (
         StoufferRounds(),
-        Rounds(canaries=90, rounds=(PLAYED,), weights=(1,), uniforms=(0.5,)),
+        Rounds(canaries=90, rounds=(PLAYED,), round_weights=(1,), uniforms=(0.5,)),
     ),
     (Betting(), Bets(canaries=90, right=np.arange(90) > 1, stakes=np.full(90, 0.95))),
 ]
@@ -64,7 +64,7 @@ def test_counts_go_to_the_bound_of_how_they_were_guessed():
 
 @pytest.mark.parametrize(
     ("bound", "reading"),
-    [*READINGS, (Exact(), COUNTS), (Classic(), COUNTS)],
+    [*READINGS, (Exact(), COUNTS), (SeparateRunsBound(), COUNTS)],
     ids=lambda x: type(x).__name__,
 )
 def test_every_bound_refuses_levels_and_claims_that_are_none(bound, reading):
@@ -115,7 +115,7 @@ LEVELS = {"delta": 0.0, "alpha": 0.05}
     ],
 )
 def test_what_is_proved_for_guesses_at_once_refuses_adaptive_ones(bounded):
-    with pytest.raises(VoidAuditError, match="proved for guesses made all at once"):
+    with pytest.raises(InvalidRunError, match="proved for guesses made all at once"):
         bounded()
 
 
@@ -124,9 +124,9 @@ def test_what_is_proved_for_guesses_at_once_refuses_adaptive_ones(bounded):
 )
 def test_adaptive_guesses_are_tested_and_bounded_by_their_own_bound(reading, bound):
     claim = ApproxDP(epsilon=1.0, delta=1e-3)
-    found = methods.test_claim(claim, reading, alpha=0.05).p_value
+    found = methods.judge_claim(claim, reading, alpha=0.05).p_value
     own = math.exp(bound.log_p_value(reading, epsilon=1.0, delta=1e-3))
-    at_once = methods.test_claim(claim, replace(reading, adaptive=False), alpha=0.05)
+    at_once = methods.judge_claim(claim, replace(reading, adaptive=False), alpha=0.05)
     # The least at an epsilon of 1 or more: delta costs less at a larger one.
     assert 0.5 * own < found <= own * (1 + 1e-9)
     assert found > 1.05 * at_once.p_value
@@ -137,7 +137,7 @@ def test_adaptive_guesses_are_tested_and_bounded_by_their_own_bound(reading, bou
 
 def test_adaptive_weights_that_were_not_fixed_have_no_bound():
     loose = replace(SLOTS, committed=False)
-    with pytest.raises(VoidAuditError, match="fixed before the run"):
+    with pytest.raises(InvalidRunError, match="fixed before the run"):
         bound_for(loose).epsilon_lower(loose, delta=0.0, alpha=0.05)
-    with pytest.raises(VoidAuditError, match="fixed before the run"):
-        methods.test_claim(ApproxDP(epsilon=1.0, delta=0.0), loose, alpha=0.05)
+    with pytest.raises(InvalidRunError, match="fixed before the run"):
+        methods.judge_claim(ApproxDP(epsilon=1.0, delta=0.0), loose, alpha=0.05)

@@ -7,9 +7,9 @@ import pytest
 from scipy import special, stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds import Counts, power, test_claim
+from dpaudit.bounds import Counts, judge_claim, power
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Classic
+from dpaudit.bounds.exact import SeparateRunsBound
 from dpaudit.bounds.power import detectable_accuracy, least_refuting
 from dpaudit.errors import InvalidInputError
 
@@ -28,7 +28,7 @@ def test_the_detectable_accuracy_is_the_least_that_refutes(m, r, claim):
     least = [
         v
         for v in range(r + 1)
-        if test_claim(
+        if judge_claim(
             claim, Counts(canaries=m, guesses=r, correct=v), alpha=alpha
         ).refuted
     ][:1]
@@ -47,7 +47,7 @@ def test_the_detectable_accuracy_is_the_least_that_refutes(m, r, claim):
 def test_the_least_count_refutes_and_the_one_below_does_not(claim, bound):
     least = least_refuting(claim, canaries=40, guesses=20, alpha=0.05, bound=bound)
     refuted = [
-        test_claim(
+        judge_claim(
             claim,
             Counts(canaries=40, guesses=20, correct=v),
             alpha=0.05,
@@ -91,7 +91,7 @@ def test_rounding_up_takes_few_steps_however_many_guesses_there_are(monkeypatch)
         (PureDP(epsilon=1.2), {}, special.expit(1.2)),
         (
             ApproxDP(epsilon=1.0, delta=0.02),
-            {"bound": Classic()},
+            {"bound": SeparateRunsBound()},
             (math.e + 0.02) / (1 + math.e),
         ),
     ],

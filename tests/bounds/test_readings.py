@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpaudit.bounds import Bets, Counts, Ranked, Rounds, Weighted
-from dpaudit.bounds.readings import Reading, Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts, Reading
 from dpaudit.errors import InvalidInputError
 
 SLOTS = {
@@ -20,7 +20,7 @@ SLOTS = {
 PLAYED = Weighted(**SLOTS)
 GOOD = {
     Counts: {"canaries": 5, "guesses": 4, "correct": 3},
-    Unequal: {
+    BiasedCoinCounts: {
         "canaries": 5,
         "inclusion": 0.3,
         "guesses_in": 2,
@@ -33,11 +33,11 @@ GOOD = {
     Rounds: {
         "canaries": 10,
         "rounds": (PLAYED, PLAYED),
-        "weights": (1.0, 0.0),
+        "round_weights": (1.0, 0.0),
         "uniforms": (0.0, 1.0),
-        "jump": 10.0,
-        "noise": 0.5,
-        "noise_uniform": 0.0,
+        "max_jump": 10.0,
+        "chance_share": 0.5,
+        "chance_uniform": 0.0,
     },
     Bets: {"canaries": 2, "right": np.ones(2, bool), "stakes": np.array([0.0, 1.0])},
 }
@@ -138,16 +138,16 @@ def test_what_cannot_have_been_is_refused(subtests):
         (Counts, {"correct": 5}, "expected correct <= guesses <= canaries, got"),
         (Counts, {"guesses": 6}, "expected correct <= guesses <= canaries, got"),
         (Counts, {"adaptive": 1}, "adaptive must be true or false, got adaptive=1"),
-        (Unequal, {"committed": None}, "committed must be true or false"),
+        (BiasedCoinCounts, {"committed": None}, "committed must be true or false"),
         (Weighted, {"committed": 0}, "committed must be true or false"),
         (Weighted, {"adaptive": "no"}, "adaptive must be true or false"),
-        (Unequal, {"guesses_in": -1}, "guesses_in must be a whole number"),
-        (Unequal, {"guesses_out": 0.5}, "guesses_out must be a whole number"),
-        (Unequal, {"correct": -1}, "correct must be a whole number"),
-        (Unequal, {"inclusion": 0.0}, "inclusion is the known chance"),
-        (Unequal, {"inclusion": 1.0}, "inclusion is the known chance"),
-        (Unequal, {"correct": 5}, "expected correct <= guesses_in"),
-        (Unequal, {"guesses_in": 4}, "expected correct <= guesses_in"),
+        (BiasedCoinCounts, {"guesses_in": -1}, "guesses_in must be a whole number"),
+        (BiasedCoinCounts, {"guesses_out": 0.5}, "guesses_out must be a whole number"),
+        (BiasedCoinCounts, {"correct": -1}, "correct must be a whole number"),
+        (BiasedCoinCounts, {"inclusion": 0.0}, "inclusion is the known chance"),
+        (BiasedCoinCounts, {"inclusion": 1.0}, "inclusion is the known chance"),
+        (BiasedCoinCounts, {"correct": 5}, "expected correct <= guesses_in"),
+        (BiasedCoinCounts, {"guesses_in": 4}, "expected correct <= guesses_in"),
         (Ranked, {"canaries": 0}, "canaries must be a whole number >= 1"),
         (Ranked, {"canaries": 1}, "right must list between 1 and canaries=1"),
         (Ranked, {"right": np.zeros(0, bool)}, "right must list between 1 and"),
@@ -167,24 +167,44 @@ def test_what_cannot_have_been_is_refused(subtests):
         (Weighted, {"correct": (-1, 0)}, "expected 0 <= correct <= guesses in every"),
         (Weighted, {"canaries": 4}, "expected 0 <= correct <= guesses in every"),
         (Rounds, {"canaries": 0}, "canaries must be a whole number >= 1"),
-        (Rounds, {"weights": (1.0,)}, "rounds, weights and uniforms must have one"),
-        (Rounds, {"uniforms": (0.5,)}, "rounds, weights and uniforms must have one"),
         (
             Rounds,
-            {"rounds": (), "weights": (), "uniforms": ()},
-            "rounds, weights and uniforms must have one",
+            {"round_weights": (1.0,)},
+            "rounds, round_weights and uniforms must have one",
         ),
-        (Rounds, {"weights": (0.0, 0.0)}, "weights must be >= 0, finite and not all"),
-        (Rounds, {"weights": (-1.0, 1.0)}, "weights must be >= 0, finite and not all"),
-        (Rounds, {"weights": (np.inf, 1)}, "weights must be >= 0, finite and not all"),
-        (Rounds, {"canaries": 9, "jump": None}, "more guesses than canaries=9"),
+        (
+            Rounds,
+            {"uniforms": (0.5,)},
+            "rounds, round_weights and uniforms must have one",
+        ),
+        (
+            Rounds,
+            {"rounds": (), "round_weights": (), "uniforms": ()},
+            "rounds, round_weights and uniforms must have one",
+        ),
+        (
+            Rounds,
+            {"round_weights": (0.0, 0.0)},
+            "round_weights must be >= 0, finite and not all",
+        ),
+        (
+            Rounds,
+            {"round_weights": (-1.0, 1.0)},
+            "round_weights must be >= 0, finite and not all",
+        ),
+        (
+            Rounds,
+            {"round_weights": (np.inf, 1)},
+            "round_weights must be >= 0, finite and not all",
+        ),
+        (Rounds, {"canaries": 9, "max_jump": None}, "more guesses than canaries=9"),
         (Rounds, {"uniforms": (0.5, 1.5)}, "uniforms must be in"),
-        (Rounds, {"noise_uniform": -0.5}, "uniforms must be in"),
+        (Rounds, {"chance_uniform": -0.5}, "uniforms must be in"),
         *(
-            (Rounds, {"jump": jump}, "jump must be positive and at most 10")
+            (Rounds, {"max_jump": jump}, "max_jump must be positive and at most 10")
             for jump in (0.0, -1.0, 10.1, np.nan)
         ),
-        (Rounds, {"noise": 0.6}, "noise is a share of the variance"),
+        (Rounds, {"chance_share": 0.6}, "chance_share is a share of the variance"),
         (Bets, {"canaries": 0}, "canaries must be a whole number >= 1"),
         (Bets, {"stakes": np.ones(1)}, "right and stakes must be two lists of one"),
         (
@@ -212,11 +232,11 @@ def test_with_a_jump_a_round_is_for_its_own_canaries():
     five = Weighted(
         canaries=9, weights=(1.0,), guesses=(5,), correct=(2,), committed=True
     )
-    plan = {"canaries": 9, "weights": (1, 1), "uniforms": (0.5, 0.5)}
-    assert Rounds(rounds=(five, four), jump=0.3, **plan).jump == 0.3
-    assert Rounds(rounds=(four, five), **plan).jump is None
+    plan = {"canaries": 9, "round_weights": (1, 1), "uniforms": (0.5, 0.5)}
+    assert Rounds(rounds=(five, four), max_jump=0.3, **plan).max_jump == 0.3
+    assert Rounds(rounds=(four, five), **plan).max_jump is None
     with pytest.raises(InvalidInputError, match=r"^with a jump, round 1 of 2 is for 4"):
-        Rounds(rounds=(four, five), jump=0.3, **plan)
+        Rounds(rounds=(four, five), max_jump=0.3, **plan)
 
 
 def test_the_score_is_the_weight_of_what_was_right():

@@ -30,11 +30,11 @@ def played(stated, sizes, correct):
     )
 
 
-def game(rounds, uniforms, *, weights=None, canaries=None, **fixed):
+def game(rounds, uniforms, *, round_weights=None, canaries=None, **fixed):
     return Rounds(
         canaries=canaries or max(1, sum(sum(r.guesses) for r in rounds)),
         rounds=tuple(rounds),
-        weights=tuple(weights or [1.0] * len(rounds)),
+        round_weights=tuple(round_weights or [1.0] * len(rounds)),
         uniforms=tuple(uniforms),
         **fixed,
     )
@@ -82,7 +82,7 @@ def test_a_round_without_a_guess_that_counts_is_left_to_committed_chance():
         want = stats.combine_pvalues([tail, u], method="stouffer").pvalue
         for nothing in (weak, empty):
             rounds = [played((SURE,), (6,), (6,)), nothing]
-            reading = game(rounds, [0.3, 0.01], noise_uniform=u)
+            reading = game(rounds, [0.3, 0.01], chance_uniform=u)
             assert p_value(reading, epsilon=1.0) == pytest.approx(want, rel=1e-6)
 
 
@@ -90,7 +90,7 @@ def test_chance_alone_refutes_nothing():
     empty = played((SURE,), (0,), (0,))
     one = played((SURE,), (6,), (6,))
     for rounds in ([empty], [empty, empty, one]):
-        reading = game(rounds, [1e-9] * len(rounds), noise_uniform=1e-9)
+        reading = game(rounds, [1e-9] * len(rounds), chance_uniform=1e-9)
         assert p_value(reading, epsilon=0.0) == 1.0
 
 
@@ -118,7 +118,7 @@ def test_p_value_agrees_with_randomised_binomial_tails(made, epsilon, delta, dat
     reading = game(
         [played((SURE,), (n,), (v,)) for n, v in zip(sizes, right, strict=True)],
         uniforms,
-        weights=weights,
+        round_weights=weights,
         canaries=50,
     )
     got = p_value(reading, epsilon=epsilon, delta=delta)
@@ -145,7 +145,7 @@ def one_game(rng):
         tails, method="stouffer", weights=weights[: len(tails)]
     ).pvalue
     noise = rng.random()
-    return game(rounds, uniforms, weights=weights, noise_uniform=noise), dropped
+    return game(rounds, uniforms, round_weights=weights, chance_uniform=noise), dropped
 
 
 @pytest.mark.nightly
@@ -231,7 +231,7 @@ def test_a_lucky_uniform_does_not_reject_every_epsilon():
     perfect = Weighted(
         canaries=5, weights=(SURE,), guesses=(5,), correct=(5,), committed=True
     )
-    game = Rounds(canaries=5, rounds=(perfect,), weights=(1.0,), uniforms=(0.01,))
+    game = Rounds(canaries=5, rounds=(perfect,), round_weights=(1.0,), uniforms=(0.01,))
     found = StoufferRounds().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
     most = -math.log(0.05 ** (-1 / 5) - 1)  # every guess right, as one game
     assert most - 0.01 <= found <= most
@@ -241,7 +241,7 @@ def test_a_game_without_guesses_shows_nothing():
     empty = Weighted(
         canaries=5, weights=(SURE,), guesses=(0,), correct=(0,), committed=True
     )
-    game = Rounds(canaries=5, rounds=(empty,), weights=(1.0,), uniforms=(0.001,))
+    game = Rounds(canaries=5, rounds=(empty,), round_weights=(1.0,), uniforms=(0.001,))
     found = StoufferRounds().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
     assert found == 0.0
 
@@ -291,18 +291,18 @@ def fixed_price(jump, noise, weights, *, canaries, epsilon, delta):
 def test_the_price_is_the_sum_over_canaries(noise):
     how = {"canaries": 103, "epsilon": 0.7, "delta": 1e-3}
     weights = (1.0, 2.0, 0.5, 3.0)
-    got = rounds_price(weights=weights, jump=0.2, noise=noise, **how)
+    got = rounds_price(round_weights=weights, max_jump=0.2, chance_share=noise, **how)
     assert got == pytest.approx(fixed_price(0.2, noise, weights, **how), rel=1e-9)
-    assert rounds_price(weights=weights, jump=None, noise=noise, **how) == (
-        coupling_price(**how)
-    )
+    assert rounds_price(
+        round_weights=weights, max_jump=None, chance_share=noise, **how
+    ) == (coupling_price(**how))
 
 
 def test_a_jump_makes_delta_cheap_where_there_are_many_guesses():
     rounds = [played((2.0,), (300,), (240,)) for _ in range(4)]
     free, limited, dear = (
         lower(
-            game(rounds, [0.5] * 4, canaries=18_000, jump=jump, noise=0.02),
+            game(rounds, [0.5] * 4, canaries=18_000, max_jump=jump, chance_share=0.02),
             delta=delta,
             grid=Grid(start=1.0),
         )
@@ -311,7 +311,7 @@ def test_a_jump_makes_delta_cheap_where_there_are_many_guesses():
     assert dear < limited - 0.02 < limited < free < limited + 0.05
 
 
-JUMP = {"jump": 1.5, "noise": 0.2}
+JUMP = {"max_jump": 1.5, "chance_share": 0.2}
 
 
 def chance_to_refute(reading, *, epsilon, delta, alpha):
@@ -321,7 +321,7 @@ def chance_to_refute(reading, *, epsilon, delta, alpha):
         low, high = 0.0, 1.0  # refuted below the one, not above the other
         for _ in range(10):
             noise = (low + high) / 2
-            drawn = replace(reading, uniforms=uniforms, noise_uniform=noise)
+            drawn = replace(reading, uniforms=uniforms, chance_uniform=noise)
             refuted = p_value(drawn, epsilon=epsilon, delta=delta) <= alpha
             low, high = (noise, high) if refuted else (low, noise)
         found.append(low)
@@ -349,7 +349,9 @@ def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_c
                 played((3.0,), (2,), (right[0],)),
                 played((3.0,), (made,), (right[1],)),
             ]
-            reading = game(rounds, (0.5, 0.5), weights=weights, canaries=3, **JUMP)
+            reading = game(
+                rounds, (0.5, 0.5), round_weights=weights, canaries=3, **JUMP
+            )
             chances[made, right] = chance_to_refute(
                 reading, epsilon=epsilon, delta=delta, alpha=alpha
             )
@@ -365,7 +367,7 @@ def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_c
         m=3, outputs=list(strategies()), wins=wins, epsilon=epsilon, delta=delta
     )
     price = rounds_price(
-        canaries=3, weights=weights, epsilon=epsilon, delta=delta, **JUMP
+        canaries=3, round_weights=weights, epsilon=epsilon, delta=delta, **JUMP
     )
     assert found <= alpha
     assert found > alpha - price + 0.005
@@ -375,7 +377,7 @@ def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_c
 def test_half_of_the_evidence_may_be_chance_but_no_more(rounds):
     """Rounding once made half a little more than half, and nothing was refuted."""
     perfect = [played((SURE,), (300,), (300,))] * rounds
-    reading = game(perfect, [0.5] * rounds, jump=0.3, noise=0.5)
+    reading = game(perfect, [0.5] * rounds, max_jump=0.3, chance_share=0.5)
     assert p_value(reading, epsilon=0.1) < 0.01
 
 
@@ -385,14 +387,14 @@ def test_odd_numbers_neither_fail_nor_refute(subtests):
     ):
         with subtests.test(epsilon=epsilon, jump=jump, stated=stated):
             rounds = [played((stated, 2 * stated), (3, 5), (1, 2))] * 2
-            reading = game(rounds, [0.5, 0.5], canaries=100, jump=jump)
+            reading = game(rounds, [0.5, 0.5], canaries=100, max_jump=jump)
             assert 0.05 < p_value(reading, epsilon=epsilon) <= 1.0
 
 
 def test_ten_million_guesses_need_no_more_than_their_spread():
     """The score of an exact half is that of a uniform: memory once grew with it."""
     many = played((SURE,), (10**7,), (5 * 10**6,))
-    reading = game([many], [0.5], jump=0.3)
+    reading = game([many], [0.5], max_jump=0.3)
     assert p_value(reading, epsilon=0.0) == pytest.approx(0.5, abs=1e-3)
 
 
@@ -400,14 +402,19 @@ def test_ten_million_guesses_need_no_more_than_their_spread():
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_one_right_guess_more_adds_no_more_than_the_jump(epsilon, jump):
     """Every step of a small round beside a large one, the p-value read as evidence."""
-    fixed = {"weights": (1.0, 0.7), "canaries": 400, "jump": jump, "noise": 0.02}
+    fixed = {
+        "round_weights": (1.0, 0.7),
+        "canaries": 400,
+        "max_jump": jump,
+        "chance_share": 0.02,
+    }
 
     def evidence(large, small):
         rounds = [
             played((3.0, 1.5), (60, 60), (large, 40)),
             played((2.0,), (9,), (small,)),
         ]
-        reading = game(rounds, (0.3, 0.6), noise_uniform=0.4, **fixed)
+        reading = game(rounds, (0.3, 0.6), chance_uniform=0.4, **fixed)
         return stats.norm.isf(p_value(reading, epsilon=epsilon))
 
     steps = [evidence(v + 1, 7) - evidence(v, 7) for v in range(40, 60)]
@@ -420,7 +427,7 @@ def test_one_right_guess_more_adds_no_more_than_the_jump(epsilon, jump):
 def test_a_round_that_counts_for_nothing_adds_nothing():
     rounds = [played((2.0,), (50,), (45,)), played((2.0,), (50,), (50,))]
     both, first = (
-        game(some, u, weights=w, canaries=200, jump=0.4)
+        game(some, u, round_weights=w, canaries=200, max_jump=0.4)
         for some, u, w in (
             (rounds, (0.3, 0.6), (1.0, 0.0)),
             (rounds[:1], (0.3,), (1.0,)),

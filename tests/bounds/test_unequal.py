@@ -14,13 +14,13 @@ from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds import methods
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.readings import Counts, Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts, Counts
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.errors import InvalidInputError
 
 
 def unequal(inclusion, ins, outs, correct, *, canaries=None, committed=True):
-    return Unequal(
+    return BiasedCoinCounts(
         canaries=canaries or ins + outs,
         inclusion=inclusion,
         guesses_in=ins,
@@ -352,6 +352,6 @@ def test_a_chosen_split_shows_no_more_and_nothing_where_delta_is_dear_below():
 def test_a_curve_is_no_claim_for_a_chosen_split():
     chosen = unequal(0.5, 50, 50, 90, committed=False)
     with pytest.raises(InvalidInputError, match="tested at one point of a curve"):
-        methods.test_claim(GaussianDP(mu=1.0), chosen, alpha=0.05)
-    point = methods.test_claim(ApproxDP(epsilon=1.0, delta=0.0), chosen, alpha=0.05)
+        methods.judge_claim(GaussianDP(mu=1.0), chosen, alpha=0.05)
+    point = methods.judge_claim(ApproxDP(epsilon=1.0, delta=0.0), chosen, alpha=0.05)
     assert point.p_value == pytest.approx(p_value(chosen, epsilon=1.0, delta=0.0))

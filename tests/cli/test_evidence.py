@@ -22,7 +22,7 @@ def audited(dpaudit, registered):
 
 
 def findings(found):
-    return {check["name"]: check["finding"] for check in found["checks"]}
+    return {check["name"]: check["outcome"] for check in found["checks"]}
 
 
 @pytest.mark.usefixtures("audited")

@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, PureDP, explain
-from dpaudit.bounds import Counts, HalfCounts, test_claim
+from dpaudit.bounds import Counts, HalfCounts, judge_claim
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.coverage import Coverage, accepted_stages
@@ -88,11 +88,11 @@ def transcript(audit):
 def trained(word):
     audit = audited(word, claim=ApproxDP(epsilon=1.0, delta=1e-5))
     training = TrainingRecord(
-        accountant=test_claim(GaussianDP(mu=0.5), audit.reading, alpha=0.05),
+        accountant=judge_claim(GaussianDP(mu=0.5), audit.reading, alpha=0.05),
         family=None,
         transcript=transcript(audit),
         steps=10,
-        trusted=1.0,
+        evidence_share=1.0,
         coverage=Coverage.of(
             [canary_tested(Stage.NOISE_SCALE, "own", text="as noise is")],
             [FAULT] if word == "fault found" else (),
@@ -267,15 +267,15 @@ def test_the_five_look_different():
 
 
 def test_one_void_run_makes_all_void_and_one_blind_run_does_not():
-    seen, blind, void = (
+    seen, blind, invalid = (
         audited(word, key=number)
         for number, word in enumerate(
             ("no violation detected", "inconclusive", "invalid run")
         )
     )
     assert combine_runs([seen, blind]).verdict == "no violation detected"
-    assert combine_runs([seen, void]).verdict == "invalid run"
-    assert combine_runs([seen, void]).reason == "run 2: no canary arrived"
+    assert combine_runs([seen, invalid]).verdict == "invalid run"
+    assert combine_runs([seen, invalid]).reason == "run 2: no canary arrived"
 
 
 def test_runs_that_could_refute_nothing_alone_may_do_so_together():

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dpaudit import Coins, Design, Key, OneRun, PureDP, Result
 from dpaudit.cli import app
 from dpaudit.cli.tally import _check_key
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.evidence import Registration
 from dpaudit.reporting import live
 from dpaudit.tables import tally as tally_module
@@ -280,7 +280,7 @@ def test_workers_that_read_another_key_are_found_out(tmp_path):
     files = (tmp_path / "a.parquet",)
     found = tally_scores(Shard(files=files, design=design, key=keys[0]))
     _check_key(found, keys[0])
-    with pytest.raises(VoidAuditError, match="the workers read another key"):
+    with pytest.raises(InvalidRunError, match="the workers read another key"):
         _check_key(found, keys[1])
 
 

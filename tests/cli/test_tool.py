@@ -17,7 +17,7 @@ from dpaudit import _progress
 from dpaudit.cli import _COMMANDS, app
 from dpaudit.cli._outputs import check_writable
 from dpaudit.cli._shared import read_text, reported
-from dpaudit.errors import InvalidInputError, UncertifiedError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError, UncertifiedError
 
 NAMES = [command.__name__ for group in _COMMANDS.values() for command in group]
 PATHS = [[name] for name in NAMES]
@@ -125,7 +125,7 @@ def ended(error):
     [
         (InvalidInputError("no"), 2, "dpaudit sleep: no\n"),
         (UncertifiedError("no"), 2, "dpaudit sleep: no\n"),
-        (VoidAuditError("no"), 4, "dpaudit sleep: invalid run: no\n"),
+        (InvalidRunError("no"), 4, "dpaudit sleep: invalid run: no\n"),
         (
             FileNotFoundError(2, "No such file", "x"),
             2,

@@ -13,9 +13,9 @@ from dpaudit.dpsgd.planning.as_run import configured, detectable, training_of
 from dpaudit.dpsgd.strategy import Independent, Matrix, Toeplitz
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.configuration import (
-    Detectable,
+    DetectableFault,
     RunConfiguration,
-    StepsAlike,
+    StepSegment,
     StrategyColumns,
     alike,
 )
@@ -27,7 +27,7 @@ RULES = OneRun(guesses=40)
 
 
 def steps(number, noise=2.0, rate=0.2):
-    return StepsAlike(steps=number, noise=noise, clip=1.0, rate=rate)
+    return StepSegment(steps=number, noise=noise, clip=1.0, rate=rate)
 
 
 def run(*schedule, coordinates=300, **more):
@@ -156,7 +156,7 @@ def test_rules_without_a_forecast_are_named():
 
 
 def test_rounds_have_a_forecast_wherever_the_search_begins():
-    rules = AdaptiveRounds(weights=(0.6, 1.0), start=0.3, jump=0.5)
+    rules = AdaptiveRounds(round_weights=(0.6, 1.0), min_epsilon=0.3, max_jump=0.5)
     found = detectable(
         configured((steps(20),), coordinates=300, per_coordinate=2),
         rules=rules,
@@ -169,7 +169,7 @@ def test_rounds_have_a_forecast_wherever_the_search_begins():
 def test_a_claim_that_no_guesses_refute_has_no_fault_that_is_detected():
     hopeless = ApproxDP(epsilon=9.0, delta=1e-5)
     found = detectable(run(steps(20)), rules=RULES, claim=hopeless, alpha=0.05)
-    assert found == Detectable(factor=None)
+    assert found == DetectableFault(factor=None)
 
 
 def test_a_schedule_is_short_where_nothing_changes():

@@ -18,7 +18,7 @@ from dpaudit.dpsgd.participation import Participation, separated_sensitivity, si
 from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
 from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.strategy import Independent, Matrix, Strategy, Toeplitz, Whitening
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 SIGMA = 0.8
 COORDINATES = 5
@@ -246,7 +246,7 @@ def test_more_steps_than_a_strategy_has_are_refused() -> None:
     strategy = Toeplitz(coefficients=(1.0, 0.5), steps=1)
     seen = MatchedSums(np.zeros(1, int), Participation(), strategy)
     seen.observe(np.zeros(1))
-    with pytest.raises(VoidAuditError, match="strategy is for 1 steps"):
+    with pytest.raises(InvalidRunError, match="strategy is for 1 steps"):
         seen.observe(np.zeros(1))
 
 
@@ -348,4 +348,4 @@ def test_a_cap_shows_less_and_noise_divided_shows_more() -> None:
         steps=10, rate=0.3, noise=1.0, participation=Participation(most=1)
     )
     assert mean_surety(capped) + 0.01 < mean_surety(free)
-    assert mean_surety(free) + 0.01 < mean_surety(free.louder(2.0))
+    assert mean_surety(free) + 0.01 < mean_surety(free.with_noise_divided_by(2.0))

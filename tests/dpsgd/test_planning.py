@@ -102,8 +102,8 @@ def test_the_same_seed_gives_the_same_law():
         guess_distribution(training, per_coordinate=2, coordinates=500, seed=seed)
         for seed in (1, 1, 2)
     ]
-    assert (distributions[0].surety == distributions[1].surety).all()
-    assert (distributions[0].surety != distributions[2].surety).any()
+    assert (distributions[0].confidence == distributions[1].confidence).all()
+    assert (distributions[0].confidence != distributions[2].confidence).any()
 
 
 # One run.
@@ -206,8 +206,8 @@ def test_the_number_of_guesses_is_about_the_best_one():
 def any_distribution():
     """A distribution of two rounds that no mechanism made."""
     rng = np.random.default_rng(11)
-    surety = rng.gamma((2.0, 4.0), 0.4, (5000, 2)).T
-    return GuessDistribution(surety=surety, variance=np.zeros(5000))
+    confidence = rng.gamma((2.0, 4.0), 0.4, (5000, 2)).T
+    return GuessDistribution(confidence=confidence, variance=np.zeros(5000))
 
 
 @pytest.mark.parametrize("cap", [3, 14, 31])
@@ -216,7 +216,7 @@ def test_tables_hold_the_moments_of_weights(epsilon, cap):
     distribution = any_distribution()
     table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     p = special.expit(epsilon)
-    for r, row in enumerate(distribution.surety):
+    for r, row in enumerate(distribution.confidence):
         w, c = np.clip(row - epsilon, 0, CAPS[cap]), special.expit(row)
         size = np.sqrt(p * (1 - p) * np.mean(w**2))
         assert table.size[r, 0, cap] == pytest.approx(size)
@@ -230,7 +230,7 @@ def test_scores_vary_as_the_table_says(epsilon, cap):
     distribution, rng = any_distribution(), np.random.default_rng(13)
     table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     p = special.expit(epsilon)
-    drawn = rng.choice(distribution.surety[1], (10_000, 300))
+    drawn = rng.choice(distribution.confidence[1], (10_000, 300))
     w = np.clip(drawn - epsilon, 0, CAPS[cap])
     right = rng.random(drawn.shape) < special.expit(drawn)
     scores = (w * (right - p)).sum(axis=1) / np.sqrt(p * (1 - p) * (w**2).sum(axis=1))
@@ -273,7 +273,7 @@ def in_rounds(rules, *, coordinates, per_coordinate, delta=DELTA):
 
 
 def forecast(margins, start, top=2.0):
-    rules = AdaptiveRounds(weights=(1.0,), start=start, jump=0.3)
+    rules = AdaptiveRounds(round_weights=(1.0,), min_epsilon=start, max_jump=0.3)
     return RoundsForecast(
         setting=in_rounds(rules, coordinates=100, per_coordinate=1),
         epsilons=np.linspace(0, top, len(margins)),
@@ -300,15 +300,17 @@ def test_a_start_that_is_not_rejected_is_a_bound_of_zero():
 def test_the_start_is_below_what_is_expected_and_where_runs_do_reject():
     margins = 3 - np.abs(np.linspace(0, 2, 2001) - 0.8) * 10
     started = forecast(margins, 0.0).started()
-    assert 0.6 < started.rules.start <= 0.8
+    assert 0.6 < started.rules.min_epsilon <= 0.8
     falling = 8 - np.linspace(0, 2, 2001) * 8
-    assert forecast(falling, 0.0).started().rules.start == pytest.approx(0.5, abs=0.06)
+    assert forecast(falling, 0.0).started().rules.min_epsilon == pytest.approx(
+        0.5, abs=0.06
+    )
 
 
 def test_what_delta_costs_lowers_the_forecast():
     distribution = any_distribution()
     table = RoundsTable(distribution, epsilons=np.linspace(0, 3, 48))
-    rules = AdaptiveRounds(weights=(1.0, 1.0), jump=0.3)
+    rules = AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.3)
     typical = [
         forecast_rounds(
             table, in_rounds(rules, coordinates=500, per_coordinate=2, delta=delta)
@@ -366,7 +368,7 @@ def test_the_fault_is_caught_nine_times_in_ten_and_the_truth_hardly_ever(planned
         return sum(
             rehearse(
                 planned.design(),
-                planned.training.louder(factor),
+                planned.training.with_noise_divided_by(factor),
                 per_coordinate=3,
                 rng=np.random.default_rng(i),
                 key=fixed_key(i.to_bytes(32, "little")),

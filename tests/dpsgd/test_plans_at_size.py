@@ -147,7 +147,7 @@ def test_the_fault_of_a_large_plan_is_caught_and_its_mean_bound_is_found(large):
         return [
             rehearse(
                 plan.design(),
-                plan.training.louder(factor),
+                plan.training.with_noise_divided_by(factor),
                 per_coordinate=1,
                 rng=np.random.default_rng(i),
                 key=fixed_key(i.to_bytes(32, "little")),

@@ -21,7 +21,7 @@ from dpaudit import (
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.sampling import Differences, PlusMinus, Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
-from dpaudit.dpsgd.sums import DiracSums, count_likelihood, simulate_sums
+from dpaudit.dpsgd.sums import DiracSums, likelihood_for_sampling, simulate_sums
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Adjacency
@@ -120,7 +120,9 @@ def test_the_output_is_what_the_simulated_steps_say(sampling):
             seed=np.random.SeedSequence(words.tolist()),
         )
     )
-    likelihood = count_likelihood(coordinates=5000, per_coordinate=3, sampling=sampling)
+    likelihood = likelihood_for_sampling(
+        coordinates=5000, per_coordinate=3, sampling=sampling
+    )
     for sums in steps:
         likelihood.observe(sums, 1.1)
     np.testing.assert_allclose(seen.total, np.sum(steps, axis=0), atol=1e-12)

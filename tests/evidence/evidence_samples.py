@@ -12,7 +12,6 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     Key,
@@ -22,6 +21,7 @@ from dpaudit import (
     PureDP,
     Ranking,
     SeparateRuns,
+    WeightClasses,
     audit_classic,
     audit_scores,
 )
@@ -86,11 +86,11 @@ def played(
             stake = rng.choice([0.5, 1.0, 2.0], len(here))
         elif isinstance(rules, AdaptiveBets):
             stake = rng.choice([0.6, 0.7, 0.8], len(here))
-        elif isinstance(rules, Classes | AdaptiveClasses):
+        elif isinstance(rules, WeightClasses | AdaptiveClasses):
             stake, what = _slots(rules, what, turns)
         else:
             what[np.flatnonzero(what)[left:]] = 0
-            if not rules.reveals:
+            if not rules.adaptive:
                 here, what = here[what != 0], what[what != 0]
             left -= int(np.count_nonzero(what))
         referee.submit(here, what, stake)
@@ -98,7 +98,7 @@ def played(
 
 
 def _slots(
-    rules: Classes | AdaptiveClasses, what: np.ndarray, turns: int
+    rules: WeightClasses | AdaptiveClasses, what: np.ndarray, turns: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Put guesses into slots, and leave some slots free."""
     stake = np.repeat(rules.weights, [r // turns - 1 for r in rules.guesses])
@@ -112,7 +112,7 @@ def check(found: Verification, name: str) -> VerificationCheck:
 
 
 def said(found: Verification, finding: VerificationOutcome, words: str) -> bool:
-    return any(c.finding is finding and words in c.sentence for c in found.checks)
+    return any(c.outcome is finding and words in c.sentence for c in found.checks)
 
 
 def torn(
@@ -224,14 +224,15 @@ def of_scores(folder: Path, *, rules: Rules | None = None) -> Evidence:
 KINDS: dict[str, Callable[[], Evidence]] = {
     "one run": lambda: of_game(OneRun(guesses=30)),
     "ranking": lambda: of_game(Ranking(guesses=30)),
-    "classes": lambda: of_game(Classes(weights=(1.0, 2.0), guesses=(20, 20))),
+    "classes": lambda: of_game(WeightClasses(weights=(1.0, 2.0), guesses=(20, 20))),
     "adaptive count": lambda: of_game(AdaptiveCount(guesses=40), turns=5),
     "adaptive classes": lambda: of_game(
         AdaptiveClasses(weights=(1.0, 2.0), guesses=(20, 20)), turns=4
     ),
-    "rounds": lambda: of_game(AdaptiveRounds(weights=(1.0, 1.0, 2.0)), turns=3),
+    "rounds": lambda: of_game(AdaptiveRounds(round_weights=(1.0, 1.0, 2.0)), turns=3),
     "rounds with a jump": lambda: of_game(
-        AdaptiveRounds(weights=(1.0, 1.0), jump=1.5, noise=0.1), turns=2
+        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=1.5, chance_share=0.1),
+        turns=2,
     ),
     "bets": lambda: of_game(AdaptiveBets(), turns=6),
     "training": of_training,

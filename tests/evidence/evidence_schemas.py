@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 import dpaudit
-from dpaudit._codec import Extended, Words
+from dpaudit._codec import PossiblyInfinite, PrintableText
 from dpaudit.bounds.readings import Reading
 from dpaudit.evidence import Evidence, Registration, ScoreFiles, Verification
 from dpaudit.game.coins import Key
@@ -39,8 +39,8 @@ PLAIN = {
     int: {"type": "integer"},
     str: {"type": "string"},
     NoneType: {"type": "null"},
-    Words: {"type": "string"},
-    Extended: {"anyOf": [{"type": "number"}, {"const": "inf"}]},
+    PrintableText: {"type": "string"},
+    PossiblyInfinite: {"anyOf": [{"type": "number"}, {"const": "inf"}]},
     Key: {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 }
 

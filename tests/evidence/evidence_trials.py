@@ -198,16 +198,18 @@ def _names_less(given: Registration, registered: Registration) -> bool:
     held = registered.commitment
     if given.commitment is None or held is None:
         return given.commitment is None
-    return given.commitment.run is None and given.commitment.sha256 == held.sha256
+    return (
+        given.commitment.run_digest is None and given.commitment.sha256 == held.sha256
+    )
 
 
 def fails(found: Verification) -> bool:
-    return any(check.finding == "fails" for check in found.checks)
+    return any(check.outcome == "fails" for check in found.checks)
 
 
 def established(found) -> set[str]:
-    return {check.name for check in found.checks if check.finding == "holds"}
+    return {check.name for check in found.checks if check.outcome == "holds"}
 
 
 def first_failure(found) -> str:
-    return next(check.name for check in found.checks if check.finding == "fails")
+    return next(check.name for check in found.checks if check.outcome == "fails")

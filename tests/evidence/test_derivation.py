@@ -25,19 +25,19 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     OneRun,
     PureDP,
     Ranking,
+    WeightClasses,
     audit_scores,
 )
 from dpaudit.bounds.bound import largest_rejected
 from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.errors import DpAuditError, VoidAuditError
+from dpaudit.errors import DpAuditError, InvalidRunError
 from dpaudit.evidence import (
     Registration,
     evidence_of,
@@ -56,16 +56,19 @@ from dpaudit.game import Referee
 from dpaudit.game.findings import passed
 from dpaudit.game.result import effect_seen, judge
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE_RATE, Verdict
+from dpaudit.game.verdict import BETTER_THAN_CHANCE, Verdict
 
 RULES = {
     "one run": (OneRun(guesses=30), 1),
     "ranking": (Ranking(guesses=30), 1),
-    "classes": (Classes(weights=(1.0, 2.0), guesses=(20, 20)), 1),
+    "classes": (WeightClasses(weights=(1.0, 2.0), guesses=(20, 20)), 1),
     "adaptive count": (AdaptiveCount(guesses=40), 5),
     "adaptive classes": (AdaptiveClasses(weights=(1.0, 2.0), guesses=(20, 20)), 4),
-    "rounds": (AdaptiveRounds(weights=(1.0, 1.0, 2.0)), 3),
-    "jump": (AdaptiveRounds(weights=(1.0, 1.0), jump=1.5, noise=0.1), 2),
+    "rounds": (AdaptiveRounds(round_weights=(1.0, 1.0, 2.0)), 3),
+    "jump": (
+        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=1.5, chance_share=0.1),
+        2,
+    ),
     "bets": (AdaptiveBets(), 6),
 }
 COLUMNS = ("index", "guess", "stake", "turn", "uniforms")
@@ -75,7 +78,7 @@ def referee_takes(transcript: Transcript) -> bool:
     """Hand the guesses to a referee once more, turn by turn."""
     rules = transcript.design.rules
     referee, turn = Referee(transcript.design, KEY), transcript.turn
-    if rules.reveals and not isinstance(rules, AdaptiveRounds):
+    if rules.adaptive and not isinstance(rules, AdaptiveRounds):
         turns = np.unique(turn)  # one in which nothing was handed in leaves no trace
     else:
         turns = np.arange(int(turn.max(initial=-1)) + 1)
@@ -144,7 +147,7 @@ def test_what_is_refused_is_what_a_referee_refuses(kind):
             if taken:
                 check_obeyed(other, KEY)
             else:
-                with pytest.raises(VoidAuditError):
+                with pytest.raises(InvalidRunError):
                     check_obeyed(other, KEY)
     assert min(seen.values()) > 10, seen
 
@@ -153,7 +156,7 @@ def test_turns_that_only_wrap_around_are_not_in_order():
     transcript = played(design_of(AdaptiveCount(guesses=40)), turns=2)
     turn = transcript.turn.copy()
     turn[-2:] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    with pytest.raises(VoidAuditError, match="in order"):
+    with pytest.raises(InvalidRunError, match="in order"):
         check_obeyed(replace(transcript, turn=turn), KEY)
 
 
@@ -179,7 +182,7 @@ def blind(canaries: int) -> Transcript:
 def test_blind_guesses_beyond_the_number_allowed_do_not_refute_a_claim(canaries, key):
     transcript = blind(canaries)
     assert len(transcript.index) > 1800
-    with pytest.raises(VoidAuditError, match="the design allows guesses=1000"):
+    with pytest.raises(InvalidRunError, match="the design allows guesses=1000"):
         transcript.reading()
     design = transcript.design
     bare = Registration(design=design, commitment=None)
@@ -192,18 +195,18 @@ def test_blind_guesses_beyond_the_number_allowed_do_not_refute_a_claim(canaries,
     assert result.claim_test.refuted
     evidence = torn(registration, result, transcript, key=key)
     found = verify(seal(evidence), registration=registration)
-    wrong = {c.name: c.sentence for c in found.checks if c.finding is Outcome.FAILS}
+    wrong = {c.name: c.sentence for c in found.checks if c.outcome is Outcome.FAILS}
     assert wrong.keys() == {"rules"}
     assert "the design allows guesses=1000" in wrong["rules"]
 
 
 def test_slots_are_counted_by_weight():
-    rules = Classes(weights=(1.0, 2.0), guesses=(20, 20))
+    rules = WeightClasses(weights=(1.0, 2.0), guesses=(20, 20))
     transcript = played(design_of(rules))
     made = np.flatnonzero(transcript.guess)
     stake = transcript.stake.copy()
     stake[made[:25]] = 2.0
-    with pytest.raises(VoidAuditError, match="20 slots"):
+    with pytest.raises(InvalidRunError, match="20 slots"):
         replace(transcript, stake=stake).reading()
 
 
@@ -233,14 +236,14 @@ def test_memory_is_for_guesses_and_not_for_canaries():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.sound, str(found)
-    assert {c.name: c.finding for c in found.checks}["rules"] is Outcome.HOLDS
+    assert {c.name: c.outcome for c in found.checks}["rules"] is Outcome.HOLDS
     assert peak < 20e6
 
 
 # What guesses say of themselves is made anew, and what a design is worth is said.
 
 
-SEEN = passed(CHANCE_RATE, p_value=1e-9)
+SEEN = passed(BETTER_THAN_CHANCE, p_value=1e-9)
 
 
 def of_noise(folder):
@@ -260,7 +263,7 @@ def of_noise(folder):
 def test_what_scores_say_of_themselves_is_derived_again(tmp_path):
     for evidence in (of_scores(tmp_path), of_noise(tmp_path)):
         found = verify(seal(evidence), files=tmp_path)
-        assert check(found, "controls").finding is Outcome.HOLDS
+        assert check(found, "controls").outcome is Outcome.HOLDS
         assert "result.sanity_checks" not in found.stated
 
 
@@ -268,7 +271,7 @@ def test_an_effect_that_was_not_seen_cannot_be_stated(tmp_path):
     honest = of_noise(tmp_path)
     result = replace(honest.result, sanity_checks=(SEEN,))
     found = verify(seal(replace(honest, result=result)), files=tmp_path)
-    assert check(found, "controls").finding is Outcome.FAILS
+    assert check(found, "controls").outcome is Outcome.FAILS
     assert not found.sound
 
 
@@ -287,7 +290,7 @@ def test_a_tally_without_guesses_cannot_state_an_effect_either():
     ).sound
     forged = replace(honest, sanity_checks=(SEEN,))
     found = verify(seal(evidence_of(forged, key=None)), accept_unchecked_counts=True)
-    assert check(found, "controls").finding is Outcome.FAILS
+    assert check(found, "controls").outcome is Outcome.FAILS
 
 
 def test_what_is_said_is_said_once_and_in_the_words_it_has(tmp_path):
@@ -301,29 +304,29 @@ def test_what_is_said_is_said_once_and_in_the_words_it_has(tmp_path):
     ):
         result = replace(honest.result, sanity_checks=controls)
         found = verify(seal(replace(honest, result=result)), files=tmp_path)
-        assert check(found, "controls").finding is finding
+        assert check(found, "controls").outcome is finding
 
 
 def test_a_picture_that_was_taken_out_is_missed(tmp_path):
     honest = of_scores(tmp_path)
-    assert check(verify(seal(honest), files=tmp_path), "picture").finding == "holds"
+    assert check(verify(seal(honest), files=tmp_path), "picture").outcome == "holds"
     bare = replace(honest, result=replace(honest.result, scores=None))
     found = verify(seal(bare), files=tmp_path)
-    assert check(found, "picture").finding is Outcome.NOT_CHECKED
+    assert check(found, "picture").outcome is Outcome.NOT_CHECKED
 
 
 def test_where_the_control_was_taken_out_its_word_is_said_all_the_same(tmp_path):
     honest = of_noise(tmp_path)
     result = replace(honest.result, sanity_checks=())
     found = verify(seal(replace(honest, result=result)), files=tmp_path)
-    assert check(found, "controls").finding is Outcome.NOT_CHECKED
+    assert check(found, "controls").outcome is Outcome.NOT_CHECKED
     assert check(found, "bound").sentence.startswith("inconclusive: ")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_strength_of_every_design_is_said(kind):
     told = check(verify(seal(KINDS[kind]())), "strength")
-    assert told.finding is Outcome.HOLDS
+    assert told.outcome is Outcome.HOLDS
     assert told.sentence
 
 
@@ -362,11 +365,11 @@ def test_guesses_not_made_are_counted_again_where_guesses_are_kept():
     honest = of_transcript(played(design))
     made = int((honest.guesses.guess != 0).sum())
     told = check(verify(seal(honest)), "guesses made")
-    assert told.finding is Outcome.HOLDS
+    assert told.outcome is Outcome.HOLDS
     assert f"{60 - made} of the 60 guesses" in told.sentence
     silent = replace(honest, result=replace(honest.result, sanity_checks=()))
     found = verify(seal(silent))
-    assert check(found, "guesses made").finding is Outcome.NOT_CHECKED
+    assert check(found, "guesses made").outcome is Outcome.NOT_CHECKED
 
 
 # A bound of the user's own: not checked, not called wrong, and explained by itself.
@@ -406,9 +409,9 @@ def evidence(bound):
 def test_a_bound_of_the_users_own_is_not_checked_and_not_wrong():
     sealed = evidence(Hoeffding())
     found = verify(seal(sealed), registration=sealed.registration)
-    assert not any(each.finding is Outcome.FAILS for each in found.checks)
+    assert not any(each.outcome is Outcome.FAILS for each in found.checks)
     bound = check(found, "bound")
-    assert bound.finding is Outcome.NOT_CHECKED
+    assert bound.outcome is Outcome.NOT_CHECKED
     assert "hoeffding" in bound.sentence
     assert "its author's word" in bound.sentence
     assert not found.sound
@@ -417,17 +420,17 @@ def test_a_bound_of_the_users_own_is_not_checked_and_not_wrong():
 
 def test_what_does_not_hang_on_the_bound_is_still_derived():
     sealed = evidence(Hoeffding())
-    assert check(verify(seal(sealed)), "claim test").finding is Outcome.HOLDS
+    assert check(verify(seal(sealed)), "claim test").outcome is Outcome.HOLDS
     test = replace(sealed.result.design_test, p_value=1e-6)
     forged = replace(sealed, result=replace(sealed.result, design_test=test))
-    assert check(verify(seal(forged)), "bound").finding is Outcome.FAILS
+    assert check(verify(seal(forged)), "bound").outcome is Outcome.FAILS
 
 
 def test_a_name_of_ours_must_give_our_number():
     sealed = evidence(Hoeffding())
     bound = replace(sealed.result.bound, method="exact")
     forged = replace(sealed, result=replace(sealed.result, bound=bound))
-    assert check(verify(seal(forged)), "bound").finding is Outcome.FAILS
+    assert check(verify(seal(forged)), "bound").outcome is Outcome.FAILS
 
 
 @pytest.mark.parametrize("bound", [Pure(), Steinke()])

@@ -22,16 +22,16 @@ from evidence_trials import unsigned_trial
 
 from dpaudit import (
     AdaptiveCount,
-    Classes,
     GaussianDP,
     OneRun,
     Ranking,
     SeparateRuns,
+    WeightClasses,
 )
 from dpaudit.bounds.bound import ClaimTest
-from dpaudit.bounds.methods import test_claim as verdict_on
+from dpaudit.bounds.methods import judge_claim as verdict_on
 from dpaudit.bounds.readings import Counts, Weighted
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.evidence import (
     VerificationOutcome as Outcome,
 )
@@ -69,11 +69,11 @@ def test_a_verdict_on_another_curve_does_not_stand_for_the_registered_claim():
     assert not evidence.result.refuted
     found = verify(seal(evidence), registration=evidence.registration)
     bound = check(found, "bound")
-    assert bound.finding is Outcome.HOLDS
+    assert bound.outcome is Outcome.HOLDS
     assert "the claim (epsilon = 0.5, delta = 1e-06)-DP is refuted" in bound.sentence
     assert "mu" not in bound.sentence
     asked = check(found, "accountant")
-    assert asked.finding is Outcome.NOT_CHECKED
+    assert asked.outcome is Outcome.NOT_CHECKED
     assert "This curve was not registered" in asked.sentence
     # Of mu = 5 at delta = 1e-6, in 40 digits: 35.5663...
     assert "epsilon = 35.57," in asked.sentence
@@ -104,10 +104,10 @@ def classic_instead(evidence):
 def test_that_runs_were_independent_must_be_registered():
     honest = of_game(RULES)
     better = classic_instead(honest)
-    with pytest.raises(VoidAuditError, match="the separate bound does not hold"):
+    with pytest.raises(InvalidRunError, match="the separate bound does not hold"):
         evidence_of(better, key=KEY, transcript=honest.guesses)
     found = verify(seal(replace(honest, result=better)))
-    assert check(found, "bound").finding is Outcome.FAILS
+    assert check(found, "bound").outcome is Outcome.FAILS
     assert "the separate bound does not hold" in check(found, "bound").sentence
     registered = of_classic()
     assert registered.registration.design.rules == SeparateRuns(guesses=40)
@@ -129,12 +129,12 @@ def test_a_training_is_never_many_runs():
     evidence = torn(register(design, KEY), many, transcript)
     found = verify(seal(evidence))
     assert "a training is one run" in check(found, "bound").sentence
-    with pytest.raises(VoidAuditError, match="one run"):
+    with pytest.raises(InvalidRunError, match="one run"):
         evidence_of(many, key=KEY)
 
 
 def test_classes_that_were_chosen_afterwards_are_refused():
-    design = design_of(Classes(weights=(1.0, 2.0), guesses=(20, 20)))
+    design = design_of(WeightClasses(weights=(1.0, 2.0), guesses=(20, 20)))
     registration = register(design, KEY)
 
     honest = Weighted(
@@ -182,7 +182,7 @@ def test_a_number_that_is_quick_to_write_is_not_counted_to(rules):
         if isinstance(rules, Ranking):
             assert "read as Ranked" in bound.sentence
         else:
-            assert bound.finding is Outcome.NOT_CHECKED
+            assert bound.outcome is Outcome.NOT_CHECKED
             assert "1000000000000000 guesses are too many" in bound.sentence
             if guesses is None:
                 headline = "This evidence could not be checked to the end."

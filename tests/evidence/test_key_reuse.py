@@ -14,7 +14,7 @@ from evidence_samples import (
 )
 
 from dpaudit import OneRun, Ranking
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.evidence import VerificationOutcome as Outcome
 from dpaudit.evidence import evidence_of, seal, verify_together
 from dpaudit.game.combining import combine_runs
@@ -33,7 +33,7 @@ def keys(*evidence, **options):
     """Return what verification says of the key of each."""
     found = verify_together([seal(each) for each in evidence], **options)
     return [
-        check.finding for each in found for check in each.checks if check.name == "key"
+        check.outcome for each in found for check in each.checks if check.name == "key"
     ]
 
 
@@ -65,7 +65,7 @@ def test_two_training_runs_with_one_key_fail():
     assert keys(*runs) == [Outcome.FAILS] * 2
     redacted = [each.redact() for each in runs]
     assert keys(*redacted) == [Outcome.FAILS] * 2
-    with pytest.raises(VoidAuditError, match="are of one run, or of two by one key"):
+    with pytest.raises(InvalidRunError, match="are of one run, or of two by one key"):
         combine_runs([each.result for each in runs])
 
 
@@ -94,5 +94,5 @@ def test_runs_without_keys_are_not_told_apart():
 
 def test_results_of_one_run_are_still_called_that():
     result = game().result
-    with pytest.raises(VoidAuditError, match="results 1 and 2 are of one run"):
+    with pytest.raises(InvalidRunError, match="results 1 and 2 are of one run"):
         combine_runs([result, result])

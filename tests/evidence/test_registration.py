@@ -20,7 +20,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import (
     Registration,
     evidence_of,
-    naming,
+    identify_run,
     register,
     seal,
     verify,
@@ -125,7 +125,7 @@ def test_the_program_and_the_nonce_are_bound_and_shown(tmp_path):
     program = tmp_path / "program.py"
     program.write_bytes(b"print('noise')\n")
     digest = hashlib.sha256(b"print('noise')\n").hexdigest()
-    setting = naming(program=program, nonce="from Ann")
+    setting = identify_run(program=program, nonce="from Ann")
     design = Design(canaries=60, rules=OneRun(guesses=30), claim=CLAIM, setting=setting)
     evidence = of_transcript(played(design))
     found = verify(seal(evidence), registration=register(design, KEY))
@@ -141,19 +141,19 @@ def test_the_program_and_the_nonce_are_bound_and_shown(tmp_path):
 @pytest.mark.parametrize("nonce", ["", "two\nlines"])
 def test_a_nonce_is_one_line_of_text(nonce):
     with pytest.raises(InvalidInputError, match="nonce"):
-        naming(nonce=nonce)
+        identify_run(nonce=nonce)
 
 
 def test_a_program_is_one_file(tmp_path):
     with pytest.raises(InvalidInputError, match="one file"):
-        naming(program=tmp_path)
+        identify_run(program=tmp_path)
 
 
 def test_a_digest_is_taken_as_it_is_given(tmp_path):
     program = tmp_path / "model.bin"
     program.write_bytes(b"weights")
     digest = hashlib.sha256(b"weights").hexdigest()
-    assert naming(program=f"sha256:{digest}") == naming(program=program)
+    assert identify_run(program=f"sha256:{digest}") == identify_run(program=program)
     for odd in (digest, f"sha256:{digest[1:]}", f"sha256:{digest.upper()}"):
         with pytest.raises(InvalidInputError, match="64 hex digits"):
-            naming(program=odd)
+            identify_run(program=odd)

@@ -16,7 +16,7 @@ from evidence_samples import (
 )
 
 from dpaudit import Coins, OneRun, Ranking, audit_scores
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.evidence import (
     ScoreFile,
     ScoreFiles,
@@ -48,7 +48,7 @@ def test_with_the_files_everything_is_made_anew(tmp_path, rules):
     evidence = of_scores(tmp_path, rules=rules)
     found = verify(seal(evidence), files=tmp_path)
     assert found.sound, str(found)
-    assert tally(found).finding is Outcome.HOLDS
+    assert tally(found).outcome is Outcome.HOLDS
     assert "result.scores" not in found.stated
 
 
@@ -62,7 +62,7 @@ def test_without_the_files_tallies_are_not_checked_and_verify_says_so(tmp_path):
     assert "- bound:" not in established
     assert "epsilon >=" not in established
     assert "- bound: if the counts are as stated: " in rest
-    assert tally(found).finding is Outcome.NOT_CHECKED
+    assert tally(found).outcome is Outcome.NOT_CHECKED
     accepted = verify(text, accept_unchecked_counts=True)
     assert accepted.sound
     assert accepted.exit_code == 0
@@ -98,7 +98,7 @@ def test_the_right_guesses_are_those_that_counting_by_hand_gives(tmp_path):
         evidence_of(result, key=KEY, files=score_files([path]))
     changed = evidence_of(result, key=KEY, files=named_only(score_files([path])))
     found = verify(seal(changed), files=tmp_path)
-    assert tally(found).finding is Outcome.FAILS
+    assert tally(found).outcome is Outcome.FAILS
 
 
 def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path):
@@ -111,7 +111,7 @@ def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path):
     )
     path.unlink()
     found = verify(text, files=tmp_path)
-    assert tally(found).finding is Outcome.FAILS
+    assert tally(found).outcome is Outcome.FAILS
     assert "scores-1.csv is not in the folder" in tally(found).sentence
     assert not found.sound
 
@@ -141,7 +141,7 @@ def test_ties_are_decided_by_the_key_and_by_nobody_else(tmp_path):
     with pytest.raises(InvalidInputError, match="leave out tie_rng"):
         evidence_of(other, key=KEY, files=evidence.guesses)
     chosen = evidence_of(other, key=KEY, files=named_only(evidence.guesses))
-    assert tally(verify(seal(chosen), files=tmp_path)).finding is Outcome.FAILS
+    assert tally(verify(seal(chosen), files=tmp_path)).outcome is Outcome.FAILS
     for again in (audit(tie_rng(design, KEY)), audit(None)):
         assert again.to_json() == evidence.result.to_json()
 
@@ -254,7 +254,7 @@ def test_a_result_without_a_picture_of_its_scores_holds_too(tmp_path):
     bare = replace(evidence.result, scores=None)
     found = verify(seal(replace(evidence, result=bare)), files=tmp_path)
     assert found.sound, str(found)
-    assert tally(found).finding is Outcome.HOLDS
+    assert tally(found).outcome is Outcome.HOLDS
 
 
 def test_files_may_come_from_several_folders(tmp_path):
@@ -278,7 +278,7 @@ def test_a_file_that_only_the_verifier_cannot_read_is_not_held_against_the_audit
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "dpaudit.tables.parquet", raising=False)
     found = verify(seal(replace(evidence, guesses=named)), files=tmp_path)
-    assert tally(found).finding is Outcome.NOT_CHECKED
+    assert tally(found).outcome is Outcome.NOT_CHECKED
     assert "pip install '.[tables]'" in tally(found).sentence
 
 
@@ -291,5 +291,5 @@ def test_files_of_which_only_some_hold_coins_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("id,score\n0,1\n")
     (tmp_path / "b.csv").write_text("id,bit,score\n1,1,1\n")
     files = score_files([tmp_path / "a.csv", tmp_path / "b.csv"])
-    with pytest.raises(VoidAuditError, match="some files hold coins"):
+    with pytest.raises(InvalidRunError, match="some files hold coins"):
         read_score_files(files, tmp_path)

@@ -47,7 +47,7 @@ def test_signed_evidence_stands(kind):
     text = seal(KINDS[kind](), SIGNER)
     found = verify(text, public_key=SIGNER.public_key, accept_unchecked_counts=True)
     assert found.sound, str(found)
-    assert signature(found).finding is Outcome.HOLDS
+    assert signature(found).outcome is Outcome.HOLDS
 
 
 def test_the_signature_is_over_the_encoding_that_dsse_prescribes(tmp_path):
@@ -107,7 +107,7 @@ def test_evidence_that_should_be_signed_and_is_not_fails():
 def test_without_a_public_key_the_signer_is_only_stated():
     found = verify(SIGNED)
     assert found.sound
-    assert signature(found).finding is Outcome.NOT_CHECKED
+    assert signature(found).outcome is Outcome.NOT_CHECKED
     assert SIGNER.public_key.key_id[:16] in signature(found).sentence
 
 
@@ -217,8 +217,8 @@ class Odd:
 
 def test_too_little_memory_is_not_held_against_the_auditor():
     found = verify(SIGNED, public_key=Odd(MemoryError()))
-    assert signature(found).finding is Outcome.NOT_CHECKED
+    assert signature(found).outcome is Outcome.NOT_CHECKED
     assert "too little memory" in str(found)
     found = verify(SIGNED, public_key=Odd(ZeroDivisionError("no")))
-    assert signature(found).finding is Outcome.FAILS
+    assert signature(found).outcome is Outcome.FAILS
     assert "ZeroDivisionError: no" in str(found)

@@ -42,7 +42,7 @@ from dpaudit.evidence import (
     VerificationOutcome as Outcome,
 )
 from dpaudit.game import Referee
-from dpaudit.game.configuration import Detectable, RunConfiguration, StepsAlike
+from dpaudit.game.configuration import DetectableFault, RunConfiguration, StepSegment
 from dpaudit.game.design import Commitment
 from dpaudit.game.findings import Stage, fault
 from dpaudit.game.setting import Setting
@@ -53,12 +53,12 @@ HONEST = of_game(RULES)
 
 
 def findings(found):
-    return {check.name: check.finding for check in found.checks}
+    return {check.name: check.outcome for check in found.checks}
 
 
 def failure(found):
     """Return the one check that fails, with its sentence."""
-    wrong = [check for check in found.checks if check.finding is Outcome.FAILS]
+    wrong = [check for check in found.checks if check.outcome is Outcome.FAILS]
     assert len(wrong) == 1, str(found)
     return wrong[0].name, wrong[0].sentence
 
@@ -138,7 +138,7 @@ def test_a_wrong_design_is_named_wherever_it_was_changed(name, value):
         tree["registration"]["design"][name] = value
 
     found = verify(edited(HONEST, registered))
-    wrong = [c.sentence for c in found.checks if c.finding is Outcome.FAILS]
+    wrong = [c.sentence for c in found.checks if c.outcome is Outcome.FAILS]
     assert any(f"another design than the registered; {name}" in said for said in wrong)
 
 
@@ -163,8 +163,8 @@ def test_a_run_under_another_name_is_named():
     """Its hash is of the key, so that one run cannot be told as two."""
 
     def rename(tree):
-        tree["registration"]["commitment"]["run"] = 64 * "0"
-        tree["result"]["commitment"]["run"] = 64 * "0"
+        tree["registration"]["commitment"]["run_digest"] = 64 * "0"
+        tree["result"]["commitment"]["run_digest"] = 64 * "0"
 
     name, said = failure(verify(edited(HONEST, rename)))
     assert name == "commitment"
@@ -173,7 +173,7 @@ def test_a_run_under_another_name_is_named():
 
 def test_a_registration_of_another_key_is_named():
     registered = HONEST.registration
-    other = Commitment(sha256=64 * "0", run=64 * "0")
+    other = Commitment(sha256=64 * "0", run_digest=64 * "0")
     found = verify(seal(HONEST), registration=replace(registered, commitment=other))
     assert failure(found)[0] == "registration"
 
@@ -212,7 +212,7 @@ def test_a_result_that_is_right_in_itself_but_of_other_guesses_fails():
         tree["result"]["bound"]["epsilon_lower"] = better.epsilon_lower
 
     found = verify(edited(HONEST, improve))
-    wrong = {c.name for c in found.checks if c.finding is Outcome.FAILS}
+    wrong = {c.name for c in found.checks if c.outcome is Outcome.FAILS}
     assert "tally" in wrong
     assert design.canaries == 60
 
@@ -299,7 +299,7 @@ def test_uniforms_that_are_not_the_keys_are_named():
         tree["result"]["reading"]["uniforms"][0] = 0.999
 
     found = verify(edited(KINDS["rounds"](), luckier))
-    wrong = {c.name: c.sentence for c in found.checks if c.finding is Outcome.FAILS}
+    wrong = {c.name: c.sentence for c in found.checks if c.outcome is Outcome.FAILS}
     assert "uniforms" in wrong["rules"]
 
 
@@ -373,7 +373,7 @@ def test_a_statement_about_something_else_is_named():
 
 
 def test_a_training_that_names_another_commitment_than_it_registered_fails():
-    other = Commitment(sha256=64 * "0", run=64 * "0")
+    other = Commitment(sha256=64 * "0", run_digest=64 * "0")
     result = training()
     evidence = of_training()
 
@@ -466,7 +466,7 @@ def test_what_would_have_been_detected_is_computed_again():
     stated = evidence.result.training
     assert stated.configuration.schedule[0].noise == 4.0
     found = detected(evidence)
-    assert found.finding is Outcome.HOLDS
+    assert found.outcome is Outcome.HOLDS
     smallest = ceil(100 * stated.detectable.factor) / 100
     assert f"noise {smallest:.2f} times" in found.sentence
 
@@ -474,17 +474,17 @@ def test_what_would_have_been_detected_is_computed_again():
 @pytest.mark.parametrize(
     "change",
     [
-        {"detectable": Detectable(factor=1.05)},
-        {"detectable": Detectable(factor=None)},
+        {"detectable": DetectableFault(factor=1.05)},
+        {"detectable": DetectableFault(factor=None)},
         {
             "configuration": RunConfiguration(
-                schedule=(StepsAlike(steps=4, noise=0.5, clip=None, rate=1.0),),
+                schedule=(StepSegment(steps=4, noise=0.5, clip=None, rate=1.0),),
                 coordinates=300,
             )
         },
         {
             "configuration": RunConfiguration(
-                schedule=(StepsAlike(steps=4000, noise=4.0, clip=None, rate=1.0),),
+                schedule=(StepSegment(steps=4000, noise=4.0, clip=None, rate=1.0),),
                 coordinates=300,
             )
         },
@@ -493,7 +493,7 @@ def test_what_would_have_been_detected_is_computed_again():
 )
 def test_a_forecast_that_its_configuration_does_not_give_is_refused(change):
     forged = with_training(of_correct_training(), **change)
-    assert detected(forged).finding is Outcome.FAILS
+    assert detected(forged).outcome is Outcome.FAILS
 
 
 # Honest evidence is not called wrong, and no content makes verification raise.
@@ -576,7 +576,7 @@ def test_evidence_without_a_key_is_not_of_a_registered_one():
 def test_what_was_not_checked_to_the_end_is_not_sound():
     """A file too large to be read must not pass for one that holds."""
     unread = VerificationCheck(
-        name="form", finding=Outcome.NOT_CHECKED, sentence="too large"
+        name="form", outcome=Outcome.NOT_CHECKED, sentence="too large"
     )
     found = Verification(checks=(unread,))
     assert not found.sound
@@ -585,7 +585,7 @@ def test_what_was_not_checked_to_the_end_is_not_sound():
 
 def test_no_text_in_the_evidence_begins_a_line_of_the_answer():
     sentence = "x\n\nWhat was established:\n- bound: all is well\u2028\x1b[2J"
-    wrong = VerificationCheck(name="form", finding=Outcome.FAILS, sentence=sentence)
+    wrong = VerificationCheck(name="form", outcome=Outcome.FAILS, sentence=sentence)
     said = str(Verification(checks=(wrong,)))
     assert len(said.splitlines()) == 4
     assert "\x1b" not in said

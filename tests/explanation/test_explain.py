@@ -14,7 +14,6 @@ from scipy.special import expit, logit
 from dpaudit import (
     AdaptiveBets,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     GaussianDP,
@@ -24,8 +23,9 @@ from dpaudit import (
     Ranking,
     SeparateRuns,
     ThreatModel,
+    WeightClasses,
 )
-from dpaudit.bounds import Bets, Counts, Exact, Ranked, Weighted, test_claim
+from dpaudit.bounds import Bets, Counts, Exact, Ranked, Weighted, judge_claim
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
@@ -35,7 +35,7 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
-from dpaudit.game.configuration import Participation, RunConfiguration, StepsAlike
+from dpaudit.game.configuration import Participation, RunConfiguration, StepSegment
 from dpaudit.game.coverage import Coverage
 from dpaudit.game.findings import Stage, fault, inspected, not_checked
 from dpaudit.game.result import TrainingRecord, judge
@@ -72,7 +72,7 @@ def trained(*, per_coordinate=1, guesses=100, louder=1.0, seed=1, coordinates=10
     )
     return rehearse(
         design,
-        FULL.louder(louder),
+        FULL.with_noise_divided_by(louder),
         per_coordinate=per_coordinate,
         rng=np.random.default_rng(seed),
         key=fixed_key(bytes([seed] * 32)),
@@ -302,7 +302,7 @@ def test_the_verdict_never_rounds_a_bound_up():
     assert said > log(2)
 
 
-def trained_result(*, claim, accountant, correct=97, trusted=1.0):
+def trained_result(*, claim, accountant, correct=97, evidence_share=1.0):
     """A result of training whose two claims may differ."""
     design = Design(
         canaries=1000,
@@ -324,14 +324,14 @@ def trained_result(*, claim, accountant, correct=97, trusted=1.0):
         uniforms=np.zeros(0),
     )
     training = TrainingRecord(
-        accountant=test_claim(accountant, counts, alpha=0.05),
+        accountant=judge_claim(accountant, counts, alpha=0.05),
         family=None,
         transcript=transcript,
         steps=1,
-        trusted=trusted,
+        evidence_share=evidence_share,
         coverage=Coverage.of(()),
         configuration=RunConfiguration(
-            schedule=(StepsAlike(steps=1, noise=2.15, clip=None, rate=1.0),),
+            schedule=(StepSegment(steps=1, noise=2.15, clip=None, rate=1.0),),
             coordinates=1000,
         ),
     )
@@ -356,7 +356,7 @@ def test_the_strength_is_of_the_claim_that_was_tested():
     result = trained_result(
         claim=ApproxDP(epsilon=1.0, delta=1e-5),
         accountant=GaussianDP(mu=3.0),
-        trusted=0.5,
+        evidence_share=0.5,
     )
     said = explain(result).strength
     share = re.search(r"right ([\d.]+) %", said)
@@ -453,7 +453,7 @@ def test_what_more_canaries_show_is_foretold_on_average():
 def test_classes_that_could_not_refute_say_so():
     design = Design(
         canaries=6,
-        rules=Classes(weights=(2.0, 1.0), guesses=(3, 3)),
+        rules=WeightClasses(weights=(2.0, 1.0), guesses=(3, 3)),
         claim=PureDP(epsilon=10.0),
     )
     weighted = Weighted(
@@ -600,7 +600,7 @@ def test_a_training_has_one_list_of_what_was_not_looked_at():
 
 def test_the_last_line_of_a_training_is_the_limit(two):
     """Of the full batch nothing is simulated; no audit shows more than confidence."""
-    assert two.most.is_exact
-    assert two.found < two.most.value < level(two, "confidence").leaves
-    said = f"shows more than epsilon = {two.most} in half of its runs"
+    assert two.limit.is_exact
+    assert two.found < two.limit.value < level(two, "confidence").leaves
+    said = f"shows more than epsilon = {two.limit} in half of its runs"
     assert said in " ".join(str(two).split())

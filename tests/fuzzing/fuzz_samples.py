@@ -21,7 +21,14 @@ from dpaudit import (
     PrivacyCurve,
     PureDP,
 )
-from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Unequal, Weighted
+from dpaudit.bounds.readings import (
+    Bets,
+    BiasedCoinCounts,
+    Counts,
+    Ranked,
+    Rounds,
+    Weighted,
+)
 from dpaudit.evidence import Evidence, register, seal
 from dpaudit.evidence.signing import SigningKey
 from dpaudit.game.transcript import Transcript
@@ -80,7 +87,7 @@ def readings() -> Iterator[bytes]:
     )
     for reading in (
         Counts(canaries=100, guesses=50, correct=40),
-        Unequal(
+        BiasedCoinCounts(
             canaries=100,
             inclusion=0.3,
             guesses_in=20,
@@ -90,7 +97,7 @@ def readings() -> Iterator[bytes]:
         ),
         Ranked(canaries=4, right=np.array([True, False, True])),
         weighted,
-        Rounds(canaries=9, rounds=(weighted,), weights=(1.0,), uniforms=(0.5,)),
+        Rounds(canaries=9, rounds=(weighted,), round_weights=(1.0,), uniforms=(0.5,)),
         Bets(canaries=4, right=np.array([True, False]), stakes=np.array([0.7, 0.6])),
     ):
         yield reading.to_json().encode()

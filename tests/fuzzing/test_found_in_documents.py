@@ -123,7 +123,9 @@ def test_weights_whose_sums_are_no_floats_are_refused():
             Weighted(canaries=9, weights=(weight, 1.0), **counts)
         played = Weighted(canaries=9, weights=(1.0, 2.0), **counts)
         with pytest.raises(InvalidInputError, match="weights must be >= 0"):
-            Rounds(canaries=9, rounds=(played,), weights=(weight,), uniforms=(0.5,))
+            Rounds(
+                canaries=9, rounds=(played,), round_weights=(weight,), uniforms=(0.5,)
+            )
 
 
 def test_a_reading_of_more_canaries_than_can_be_counted_is_refused():
@@ -274,7 +276,7 @@ def test_weights_are_floats_however_they_are_written():
     counts = {"guesses": (3, 3), "correct": (2, 2), "committed": False}
     played = Weighted(canaries=9, weights=(1, 10**30), **counts)
     assert repr(played.weights) == "(1.0, 1e+30)"
-    rounds = Rounds(canaries=9, rounds=(played,), weights=(1,), uniforms=(0.5,))
+    rounds = Rounds(canaries=9, rounds=(played,), round_weights=(1,), uniforms=(0.5,))
     assert (
         bound_for(rounds).epsilon_lower(rounds, delta=0.0, alpha=0.05).epsilon_lower
         >= 0

@@ -173,7 +173,7 @@ def test_a_state_that_is_no_archive_is_refused(data, tmp_path):
 
 
 def test_a_state_is_resumed_as_it_was(tmp_path):
-    assert resumed(list(states())[2], tmp_path)._audit.reading.steps == 3
+    assert resumed(list(states())[2], tmp_path)._audit.likelihood.steps == 3
 
 
 # Names of files on the command line

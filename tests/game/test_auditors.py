@@ -13,7 +13,6 @@ from dpaudit import (
     AdaptiveMostLikely,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     Extremes,
@@ -24,13 +23,14 @@ from dpaudit import (
     PureDP,
     Ranking,
     SeparateRuns,
+    WeightClasses,
     audit_adaptive,
     audit_classic,
     audit_one_run,
 )
 from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Everyone, Submission
 from dpaudit.game.design import Commitment
 from dpaudit.game.guessers import Confident, Echo
@@ -75,8 +75,8 @@ def test_a_false_claim_is_refuted_in_one_run(guesser, rules):
     [
         AdaptiveCount(guesses=100),
         AdaptiveClasses(weights=(1.0, 4.0), guesses=(50, 50)),
-        AdaptiveRounds(weights=(1.0,)),
-        AdaptiveRounds(weights=(1.0, 2.0, 1.0), jump=0.4),
+        AdaptiveRounds(round_weights=(1.0,)),
+        AdaptiveRounds(round_weights=(1.0, 2.0, 1.0), max_jump=0.4),
         AdaptiveBets(),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_guesser_that_says_nothing_shows_nothing():
 
 def test_rules_of_the_other_game_are_refused():
     guesser = Everyone(mechanism=SURE)
-    with pytest.raises(VoidAuditError, match="use audit_adaptive"):
+    with pytest.raises(InvalidRunError, match="use audit_adaptive"):
         audit_one_run(
             SURE,
             guesser,
@@ -190,7 +190,7 @@ def test_rules_of_the_other_game_are_refused():
             design=design(AdaptiveCount(guesses=10)),
             rng=rng(),
         )
-    with pytest.raises(VoidAuditError, match="use audit_one_run"):
+    with pytest.raises(InvalidRunError, match="use audit_one_run"):
         audit_adaptive(
             SURE,
             Quiet(),
@@ -198,7 +198,7 @@ def test_rules_of_the_other_game_are_refused():
             design=design(OneRun(guesses=10)),
             rng=rng(),
         )
-    with pytest.raises(VoidAuditError, match="in classic auditing every coin"):
+    with pytest.raises(InvalidRunError, match="in classic auditing every coin"):
         audit_classic(
             SURE,
             lambda output: int(output[0]),
@@ -225,7 +225,7 @@ def test_pairs_of_other_canaries_are_refused(audit):
 
 def test_an_adjacency_that_the_pairs_do_not_test_is_refused():
     pairs = Pairs(x=-1, y=1, adjacency=Adjacency.ADD_REMOVE)
-    with pytest.raises(VoidAuditError, match="the pairs test add-remove adjacency"):
+    with pytest.raises(InvalidRunError, match="the pairs test add-remove adjacency"):
         audit_one_run(
             SURE,
             Everyone(mechanism=SURE),
@@ -299,7 +299,7 @@ def test_classes_are_submitted_with_their_weights():
             stake = np.repeat([1.0, 2.0], 100)
             return Submission(index=np.arange(200), guess=output, stake=stake)
 
-    rules = Classes(weights=(1.0, 2.0), guesses=(100, 100))
+    rules = WeightClasses(weights=(1.0, 2.0), guesses=(100, 100))
     result = audit_one_run(
         SURE, Halves(), pairs=SURE.pairs, design=design(rules), rng=rng(), key=KEY
     )
@@ -339,7 +339,7 @@ def test_records_of_classic_auditing_are_neither_rounded_nor_cut_off(base, pair)
 
 @pytest.mark.parametrize("wrong", [0.9, None, 257])
 def test_a_classic_guess_that_is_none_is_refused(wrong):
-    with pytest.raises(VoidAuditError, match="-1, 0 or 1 only"):
+    with pytest.raises(InvalidRunError, match="-1, 0 or 1 only"):
         audit_classic(
             NoisySum(),
             lambda total: wrong,

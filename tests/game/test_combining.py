@@ -31,7 +31,7 @@ from dpaudit.bounds import (
     Weighted,
 )
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Commitment, Referee
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.result import conclude, judge
@@ -206,7 +206,7 @@ def test_a_curve_can_be_the_claim():
 
 def test_alpha_may_be_named_for_all():
     runs = [run(34), run(34, number=1, alpha=0.01)]
-    with pytest.raises(VoidAuditError, match=r"alpha = 0\.01, 0\.05; say which holds"):
+    with pytest.raises(InvalidRunError, match=r"alpha = 0\.01, 0\.05; say which holds"):
         combine_runs(runs)
     found = combine_runs(runs, alpha=0.2)
     assert (found.claim_test.alpha, found.bound.alpha) == (0.2, 0.2)
@@ -215,13 +215,13 @@ def test_alpha_may_be_named_for_all():
 
 
 def test_one_run_counts_once():
-    with pytest.raises(VoidAuditError, match="results 1 and 3 are of one run"):
+    with pytest.raises(InvalidRunError, match="results 1 and 3 are of one run"):
         combine_runs([run(30), run(31, number=1), run(29)])
     bare = replace(run(30), commitment=None)
     assert combine_runs([bare, replace(bare)]).nameless == 2  # counts may be equal
     scores = ScoreSummary.of([0.0, 1.0], [0, 1])
     seen = [replace(run(v), commitment=None, scores=scores) for v in (30, 31)]
-    with pytest.raises(VoidAuditError, match="results 1 and 2 are of one run"):
+    with pytest.raises(InvalidRunError, match="results 1 and 2 are of one run"):
         combine_runs(seen)
     other = replace(run(31), commitment=None)
     assert combine_runs([bare, other]).nameless == 2
@@ -235,7 +235,7 @@ def test_one_run_counts_once():
     ],
 )
 def test_runs_about_different_claims_do_not_belong_together(other, said):
-    with pytest.raises(VoidAuditError, match=said):
+    with pytest.raises(InvalidRunError, match=said):
         combine_runs([run(30), run(30, number=1, claim=other)])
 
 
@@ -250,7 +250,7 @@ def test_bounds_at_different_deltas_cannot_be_combined():
         judge(counts, design=design, commitment=commitment(number, design))
         for number, design in enumerate(designs)
     ]
-    with pytest.raises(VoidAuditError, match="at delta = 1e-06, 1e-05; only at one"):
+    with pytest.raises(InvalidRunError, match="at delta = 1e-06, 1e-05; only at one"):
         combine_runs(runs)
 
 
@@ -293,7 +293,7 @@ def test_one_ranking_counts_once_even_without_a_commitment():
     design = Design(canaries=40, rules=Ranking(guesses=40), claim=CLAIM)
     ranked = Ranked(canaries=40, right=np.arange(40) % 5 > 0)
     alone = judge(ranked, design=design, commitment=None)
-    with pytest.raises(VoidAuditError, match=r"^results 1 and 2 are of one run"):
+    with pytest.raises(InvalidRunError, match=r"^results 1 and 2 are of one run"):
         combine_runs([alone, alone])
     counted = replace(run(30), commitment=None)
     assert len(combine_runs([counted, counted]).p_values) == 2
@@ -319,7 +319,7 @@ def test_one_run_under_several_designs_refutes_a_true_claim_no_more_often_than_a
     rng, refuted = np.random.default_rng(0), 0
     for _ in range(300):
         results = silent_run(Key(rng.bytes(32)), rng, PureDP(epsilon=0.0))
-        with contextlib.suppress(VoidAuditError):
+        with contextlib.suppress(InvalidRunError):
             refuted += combine_runs(results).claim_test.refuted
     assert refuted <= stats.binom.isf(1e-4, 300, 0.05)
 
@@ -329,28 +329,28 @@ def test_one_run_under_two_designs_is_one_run():
     one, two, *_ = silent_run(Key(bytes(32)), rng, PureDP(epsilon=0.0))
     other, *_ = silent_run(Key(bytes([1] * 32)), rng, PureDP(epsilon=0.0))
     assert len(combine_runs([one, other]).runs) == 2
-    with pytest.raises(VoidAuditError, match="results 2 and 3 are of one run"):
+    with pytest.raises(InvalidRunError, match="results 2 and 3 are of one run"):
         combine_runs([other, one, two])
 
 
 def test_one_key_is_one_run_whatever_the_number_of_canaries():
-    with pytest.raises(VoidAuditError, match="results 1 and 2 are of one run"):
+    with pytest.raises(InvalidRunError, match="results 1 and 2 are of one run"):
         combine_runs([run(30), run(30, canaries=41)])
 
 
 def test_a_run_is_known_by_either_of_its_hashes():
     """One hash that was changed does not make two runs of one."""
     one = run(30)
-    other = replace(one, commitment=replace(one.commitment, run="0" * 64))
+    other = replace(one, commitment=replace(one.commitment, run_digest="0" * 64))
     for pair in ([other, one], [one, other]):
-        with pytest.raises(VoidAuditError, match="results 1 and 2 are of one run"):
+        with pytest.raises(InvalidRunError, match="results 1 and 2 are of one run"):
             combine_runs(pair)
     assert combine_runs([one, run(30, number=1)]).nameless == 0
 
 
 def test_a_reading_that_the_design_does_not_give_is_not_combined():
     forged = replace(run(30), reading=ranked(0, [True] * 40).reading)
-    with pytest.raises(VoidAuditError, match="read as Counts, and the result holds"):
+    with pytest.raises(InvalidRunError, match="read as Counts, and the result holds"):
         combine_runs([forged, run(30, number=1)])
 
 
@@ -366,7 +366,7 @@ def pooled(correct, *, number=0, runs=2, canaries=1000, delta=1e-5, rules=OneRun
         canaries=canaries,
         guesses=canaries // 10,
         correct=correct,
-        adaptive=rules.reveals,
+        adaptive=rules.adaptive,
     )
     return judge(counts, design=design, commitment=commitment(number, design))
 
@@ -410,13 +410,13 @@ def test_neither_way_is_always_the_sharper(runs, counts, fisher_s, added_up):
 )
 def test_how_runs_are_combined_cannot_be_chosen_afterwards(said):
     runs = [pooled(90, number=i, runs=n) for i, n in enumerate(said)]
-    with pytest.raises(VoidAuditError, match="it was fixed before the first"):
+    with pytest.raises(InvalidRunError, match="it was fixed before the first"):
         combine_runs(runs)
 
 
 def test_what_is_not_counted_by_one_kind_of_rules_is_not_added_up():
     runs = [pooled(90), pooled(90, number=1, rules=AdaptiveCount)]
-    with pytest.raises(VoidAuditError, match="counted by one kind of rules"):
+    with pytest.raises(InvalidRunError, match="counted by one kind of rules"):
         combine_runs(runs)
     with pytest.raises(InvalidInputError, match="only counts of one kind"):
         PooledRuns().epsilon_lower(

@@ -13,7 +13,6 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Design,
     GaussianDP,
     Key,
@@ -22,6 +21,7 @@ from dpaudit import (
     PureDP,
     Ranking,
     ThreatModel,
+    WeightClasses,
 )
 from dpaudit.errors import InvalidInputError
 from dpaudit.game import Commitment
@@ -54,10 +54,10 @@ def test_the_json_is_canonical_and_complete():
     [
         OneRun(guesses=5),
         Ranking(guesses=10),
-        Classes(weights=(1.0, 2.0), guesses=(3, 4)),
+        WeightClasses(weights=(1.0, 2.0), guesses=(3, 4)),
         AdaptiveCount(guesses=2),
         AdaptiveClasses(weights=(0.5,), guesses=(3,)),
-        AdaptiveRounds(weights=(1.0, 0.25)),
+        AdaptiveRounds(round_weights=(1.0, 0.25)),
         AdaptiveBets(),
     ],
 )
@@ -150,7 +150,7 @@ def test_more_guesses_than_canaries_are_refused():
     ):
         replace(DESIGN, rules=OneRun(guesses=11))
     with pytest.raises(InvalidInputError, match="cannot guess guesses=11"):
-        replace(DESIGN, rules=Classes(weights=(1.0, 2.0), guesses=(5, 6)))
+        replace(DESIGN, rules=WeightClasses(weights=(1.0, 2.0), guesses=(5, 6)))
 
 
 @pytest.mark.parametrize("rules", [Ranking(guesses=5), AdaptiveBets()])
@@ -188,7 +188,7 @@ def test_a_delta_that_differs_from_the_claims_is_refused():
 )
 def test_classes_have_different_positive_weights(weights):
     with pytest.raises(InvalidInputError, match="weights"):
-        Classes(weights=weights, guesses=(1,) * len(weights))
+        WeightClasses(weights=weights, guesses=(1,) * len(weights))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_classes_have_different_positive_weights(weights):
 )
 def test_rounds_have_weights_that_can_count(weights):
     with pytest.raises(InvalidInputError, match="weights"):
-        AdaptiveRounds(weights=weights)
+        AdaptiveRounds(round_weights=weights)
 
 
 def test_a_design_keeps_its_own_notes():
@@ -211,12 +211,12 @@ def test_equal_designs_have_equal_bytes_and_hashes():
     """Whole numbers and floats, lists and tuples, numpy's numbers and Python's."""
     whole = Design(
         canaries=np.int64(10),
-        rules=Classes(weights=[2, 1], guesses=[np.int64(3), 4.0]),
+        rules=WeightClasses(weights=[2, 1], guesses=[np.int64(3), 4.0]),
         claim=PureDP(epsilon=1),
     )
     same = Design(
         canaries=10,
-        rules=Classes(weights=(2.0, 1.0), guesses=(3, 4)),
+        rules=WeightClasses(weights=(2.0, 1.0), guesses=(3, 4)),
         claim=PureDP(epsilon=1.0),
     )
     assert whole == same
@@ -234,12 +234,14 @@ def test_what_is_no_rule_or_no_claim_is_refused():
 
 def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
     claim = ApproxDP(epsilon=1.0, delta=1e-5)
-    with pytest.raises(InvalidInputError, match=r"costs 0\.1 at start=0, no less than"):
+    with pytest.raises(
+        InvalidInputError, match=r"costs 0\.1 at min_epsilon=0, no less than"
+    ):
         Design(canaries=20_000, rules=AdaptiveBets(), claim=claim)
     with pytest.raises(InvalidInputError, match="a larger start"):
-        Design(canaries=20_000, rules=AdaptiveRounds(weights=(1.0,)), claim=claim)
+        Design(canaries=20_000, rules=AdaptiveRounds(round_weights=(1.0,)), claim=claim)
     claim = ApproxDP(epsilon=3.0, delta=1e-5)
-    Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
+    Design(canaries=20_000, rules=AdaptiveBets(min_epsilon=2.0), claim=claim)
 
 
 def test_delta_may_cost_anything_below_alpha():
@@ -251,7 +253,11 @@ def test_delta_may_cost_anything_below_alpha():
 
 
 @pytest.mark.parametrize(
-    "rules", [AdaptiveBets(start=3.0), AdaptiveRounds(weights=(1.0,) * 4, start=3.0)]
+    "rules",
+    [
+        AdaptiveBets(min_epsilon=3.0),
+        AdaptiveRounds(round_weights=(1.0,) * 4, min_epsilon=3.0),
+    ],
 )
 def test_a_bound_that_starts_above_the_claim_would_contradict_its_test(rules):
     with pytest.raises(InvalidInputError, match="above the claim's epsilon 1"):
@@ -263,17 +269,17 @@ def test_a_jump_so_small_that_nothing_counts_is_refused():
     with pytest.raises(InvalidInputError, match=r"9\d% of the evidence would be"):
         Design(
             canaries=200,
-            rules=AdaptiveRounds(weights=(1.0,) * 4, jump=0.05),
+            rules=AdaptiveRounds(round_weights=(1.0,) * 4, max_jump=0.05),
             claim=claim,
         )
-    rules = AdaptiveRounds(weights=(1.0,) * 4, jump=0.5)
+    rules = AdaptiveRounds(round_weights=(1.0,) * 4, max_jump=0.5)
     assert Design(canaries=200, rules=rules, claim=claim).rules == rules
 
 
 @pytest.mark.parametrize("sha256", [5, "", "00", "g" * 64, "A" * 64])
 def test_a_commitment_is_64_hex_digits(sha256):
     with pytest.raises(InvalidInputError, match="64 hex digits"):
-        Commitment(sha256=sha256, run="0" * 64)
+        Commitment(sha256=sha256, run_digest="0" * 64)
 
 
 def test_whole_numbers_are_written_as_they_are_read_back():
@@ -295,7 +301,7 @@ def test_the_run_is_a_plain_hash_of_the_key_alone():
     expected = hashlib.sha256(b"dpaudit run 1" + KEY.secret).hexdigest()
     other = replace(DESIGN, alpha=0.01)
     one, two = Commitment.to(KEY, DESIGN), Commitment.to(KEY, other)
-    assert one.run == two.run == expected
+    assert one.run_digest == two.run_digest == expected
     assert one.sha256 != two.sha256
     assert one.is_of_run(two)
     assert not one.is_of_run(Commitment.to(Key(bytes([7] * 32)), DESIGN))
@@ -304,11 +310,13 @@ def test_the_run_is_a_plain_hash_of_the_key_alone():
 def test_a_commitment_with_another_run_does_not_hold():
     made = Commitment.to(KEY, DESIGN)
     assert made.holds_for(KEY, DESIGN)
-    assert not replace(made, run="0" * 64).holds_for(KEY, DESIGN)
+    assert not replace(made, run_digest="0" * 64).holds_for(KEY, DESIGN)
 
 
 @pytest.mark.parametrize("run", [None, 5, "00", "G" * 64])
 def test_a_new_commitment_names_its_run(run):
-    plain = {"format": "dpaudit.commitment.1", "sha256": "0" * 64, "run": run}
-    with pytest.raises(InvalidInputError, match=r"^run must be (64 hex digits|a text)"):
+    plain = {"format": "dpaudit.commitment.1", "sha256": "0" * 64, "run_digest": run}
+    with pytest.raises(
+        InvalidInputError, match=r"^run_digest must be (64 hex digits|a text)"
+    ):
         Commitment.from_json(json.dumps(plain))

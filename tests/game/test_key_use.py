@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpaudit import ApproxDP, Design, Key, MostLikely, OneRun, PureDP, audit_one_run
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game import Commitment, key_use
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.key_use import judge_once
@@ -55,7 +55,7 @@ def game(seed, key=KEY):
 @pytest.mark.parametrize("ended", [lambda audit: audit.finish(), lambda audit: None])
 def test_a_second_training_run_with_one_key_is_refused_when_it_is_opened(ended):
     ended(trained(opened()))
-    with pytest.raises(VoidAuditError, match=f"{USED} run.*Key.generate"):
+    with pytest.raises(InvalidRunError, match=f"{USED} run.*Key.generate"):
         opened()
     opened(key=Key(bytes(32)))  # with another key it is opened
 
@@ -64,10 +64,10 @@ def test_neither_another_design_nor_other_real_sums_make_it_another_key():
     trained(opened()).finish()
     for other in (
         lambda: opened(replace(DESIGN, alpha=0.01)),
-        lambda: opened(real_sums=True),
+        lambda: opened(knows_real_sums=True),
         lambda: opened(layout_seed=1),
     ):
-        with pytest.raises(VoidAuditError, match=USED):
+        with pytest.raises(InvalidRunError, match=USED):
             other()
 
 
@@ -75,13 +75,13 @@ def test_of_two_runs_that_were_opened_at_once_one_is_judged():
     one, other = opened(), opened()
     trained(one), trained(other, seed=1)
     one.finish()
-    with pytest.raises(VoidAuditError, match="two outputs with the same coins"):
+    with pytest.raises(InvalidRunError, match="two outputs with the same coins"):
         other.finish()
 
 
 def test_a_run_that_was_saved_is_resumed_and_not_begun_anew(tmp_path):
     trained(opened()).save(tmp_path / "state.npz")
-    with pytest.raises(VoidAuditError, match="was not resumed from it"):
+    with pytest.raises(InvalidRunError, match="was not resumed from it"):
         trained(opened(), seed=1).finish()
 
 
@@ -89,15 +89,15 @@ def test_a_run_that_was_judged_is_not_resumed_for_a_second_output(tmp_path):
     audit = trained(opened())
     audit.save(tmp_path / "state.npz")
     audit.finish()
-    with pytest.raises(VoidAuditError, match=USED):
+    with pytest.raises(InvalidRunError, match=USED):
         opened()
 
 
 def test_two_games_with_one_key_are_refused():
     game(seed=0)
-    with pytest.raises(VoidAuditError, match=f"{USED} output"):
+    with pytest.raises(InvalidRunError, match=f"{USED} output"):
         game(seed=1)
-    with pytest.raises(VoidAuditError, match=f"{USED} run"):
+    with pytest.raises(InvalidRunError, match=f"{USED} run"):
         opened()
 
 
@@ -132,7 +132,7 @@ def test_who_sees_the_final_model_is_a_second_observer_of_the_run():
     final = replace(DESIGN, threat_model=ThreatModel.FINAL_MODEL)
     commitment = Commitment.to(KEY, final)
     judge_once(KEY, commitment, final, "one model")
-    with pytest.raises(VoidAuditError, match=f"{USED} output"):
+    with pytest.raises(InvalidRunError, match=f"{USED} output"):
         judge_once(KEY, commitment, final, "another model")
 
 
@@ -143,7 +143,7 @@ def test_the_key_itself_is_not_remembered():
     trained(opened()).finish()
     assert KEY.secret.hex() not in repr(key_use._USES)
     assert repr(KEY.secret) not in repr(key_use._USES)
-    assert Commitment.to(KEY, DESIGN).run in repr(key_use._USES)
+    assert Commitment.to(KEY, DESIGN).run_digest in repr(key_use._USES)
 
 
 def test_as_many_keys_are_remembered_as_fit(monkeypatch):

@@ -78,7 +78,7 @@ NAMES = {
 }
 OF_TRAINING = {
     "dpaudit/steps": int,
-    "dpaudit/trusted": float,
+    "dpaudit/evidence_share": float,
     "dpaudit/tier_b/mu_lower": float,
     "dpaudit/tier_b/model_epsilon": float,
     "dpaudit/tier_b/family": str,

@@ -90,10 +90,10 @@ class TwoStakes(Rules):  # without a kind: no document knows it
     __slots__ = ()
 
     reads = Weighted
-    reveals = False
+    adaptive = False
     bound = stakes = are_stakes = None  # nobody asks
 
-    def most(self, canaries):
+    def max_guesses(self, canaries):
         return canaries
 
     def read(self, played, *, canaries):

@@ -15,16 +15,16 @@ from dpaudit import (
     AdaptiveClasses,
     AdaptiveCount,
     AdaptiveRounds,
-    Classes,
     Coins,
     Design,
     Key,
     OneRun,
     PureDP,
     Ranking,
+    WeightClasses,
 )
-from dpaudit.bounds import test_claim
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.bounds import judge_claim
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Referee, Transcript
 from dpaudit.stats.binomial import rate_limits
 
@@ -76,7 +76,7 @@ ANY = [OneRun(guesses=3), Ranking(guesses=3), AdaptiveCount(guesses=3)]
 )
 def test_a_breach_raises_and_the_game_goes_on_unrevealed(rules, index, guess, message):
     referee = opened(rules)
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         referee.submit(index, guess)
     referee.submit([0], [1])
     assert len(referee.close().index) == 1
@@ -84,13 +84,17 @@ def test_a_breach_raises_and_the_game_goes_on_unrevealed(rules, index, guess, me
 
 @pytest.mark.parametrize(
     "rules",
-    [OneRun(guesses=3), Ranking(guesses=3), Classes(weights=(1.0,), guesses=(3,))],
+    [
+        OneRun(guesses=3),
+        Ranking(guesses=3),
+        WeightClasses(weights=(1.0,), guesses=(3,)),
+    ],
 )
 def test_a_one_run_game_is_played_once(rules):
     referee = opened(rules)
-    stake = [1.0] if isinstance(rules, Classes) else None
+    stake = [1.0] if isinstance(rules, WeightClasses) else None
     referee.submit([0], [1], stake)
-    with pytest.raises(VoidAuditError, match="played once"):
+    with pytest.raises(InvalidRunError, match="played once"):
         referee.submit([1], [1], stake)
 
 
@@ -98,14 +102,14 @@ def test_a_one_run_game_is_played_once(rules):
 def test_a_closed_game_takes_no_more(rules):
     referee = opened(rules)
     referee.close()
-    with pytest.raises(VoidAuditError, match="the game is closed"):
+    with pytest.raises(InvalidRunError, match="the game is closed"):
         referee.submit([1], [1])
 
 
 def test_a_coin_is_revealed_after_its_canary_was_submitted_even_if_passed():
     referee = opened(AdaptiveCount(guesses=3))
     np.testing.assert_array_equal(referee.submit([4, 9], [1, 0]), SIGNS[[4, 9]])
-    with pytest.raises(VoidAuditError, match="named twice"):
+    with pytest.raises(InvalidRunError, match="named twice"):
         referee.submit([9], [SIGNS[9]])  # its coin is known by now
 
 
@@ -114,7 +118,7 @@ def test_the_number_of_guesses_holds_over_all_turns():
     referee.submit([0], [1])
     referee.submit([1], [0])
     referee.submit([2], [1])
-    with pytest.raises(VoidAuditError, match="3 guesses were made"):
+    with pytest.raises(InvalidRunError, match="3 guesses were made"):
         referee.submit([3], [1])
     referee.submit([3], [0])  # a pass is always free
 
@@ -151,7 +155,7 @@ def test_a_ranking_keeps_its_order_and_ends_in_wrong_ones():
     )
 
 
-@pytest.mark.parametrize("rules_of", [Classes, AdaptiveClasses])
+@pytest.mark.parametrize("rules_of", [WeightClasses, AdaptiveClasses])
 def test_classes_count_what_is_right_in_each(rules_of):
     referee = opened(rules_of(weights=(1.0, 3.0), guesses=(2, 2)))
     guess = [SIGNS[0], -SIGNS[1], SIGNS[2], 0]
@@ -163,7 +167,7 @@ def test_classes_count_what_is_right_in_each(rules_of):
 
 
 def test_a_class_counts_its_own_and_no_other():
-    referee = opened(Classes(weights=(1.0, 3.0), guesses=(3, 2)))
+    referee = opened(WeightClasses(weights=(1.0, 3.0), guesses=(3, 2)))
     referee.submit([0, 1, 2, 3], SIGNS[:4], [1.0, 1.0, 1.0, 3.0])
     assert referee.close().reading().correct == (3, 1)
 
@@ -175,7 +179,7 @@ def test_a_record_of_more_guesses_than_planned_is_not_read():
     assert len(transcript.uniforms) == 0
     fewer = replace(transcript.design, rules=OneRun(guesses=1))
     plain = json.loads(transcript.to_json()) | {"design": json.loads(fewer.to_json())}
-    with pytest.raises(VoidAuditError, match=r"^2 guesses were made"):
+    with pytest.raises(InvalidRunError, match=r"^2 guesses were made"):
         Transcript.from_json(json.dumps(plain)).reading()
 
 
@@ -194,19 +198,19 @@ def test_a_record_of_more_guesses_than_planned_is_not_read():
 )
 def test_a_stake_must_be_a_free_slot(stake, message):
     referee = opened(AdaptiveClasses(weights=(1.0, 3.0), guesses=(2, 1)))
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         referee.submit([0, 1], [1, 1], stake)
 
 
 def test_slots_are_used_up_over_all_turns():
     referee = opened(AdaptiveClasses(weights=(1.0, 3.0), guesses=(2, 1)))
     referee.submit([0], [1], [3.0])
-    with pytest.raises(VoidAuditError, match="weight 3"):
+    with pytest.raises(InvalidRunError, match="weight 3"):
         referee.submit([1], [1], [3.0])
 
 
 def test_rounds_are_as_many_as_planned_and_empty_ones_count():
-    referee = opened(AdaptiveRounds(weights=(1.0, 1.0, 0.5)))
+    referee = opened(AdaptiveRounds(round_weights=(1.0, 1.0, 0.5)))
     referee.submit([0, 1], [SIGNS[0], -SIGNS[1]], [2.0, 2.0])
     referee.submit([2], [0])
     transcript = referee.close()
@@ -214,36 +218,38 @@ def test_rounds_are_as_many_as_planned_and_empty_ones_count():
     assert [played.guesses for played in reading.rounds] == [(2,), (0,), (0,)]
     assert reading.rounds[0].correct == (1,)
     assert reading.rounds[0].weights == (2.0,)
-    assert len({*reading.uniforms, reading.noise_uniform}) == 4
-    assert [*reading.uniforms, reading.noise_uniform] == transcript.uniforms.tolist()
+    assert len({*reading.uniforms, reading.chance_uniform}) == 4
+    assert [*reading.uniforms, reading.chance_uniform] == transcript.uniforms.tolist()
     assert transcript.uniforms.tolist() == KEY.uniforms(4).tolist()
 
 
 def test_with_a_jump_every_canary_has_its_round():
-    rules = AdaptiveRounds(weights=(1.0, 1.0, 0.5), jump=0.5)
-    with pytest.raises(VoidAuditError, match="round 0 is for canaries 0, 3, and so on"):
+    rules = AdaptiveRounds(round_weights=(1.0, 1.0, 0.5), max_jump=0.5)
+    with pytest.raises(
+        InvalidRunError, match="round 0 is for canaries 0, 3, and so on"
+    ):
         opened(rules).submit([0, 1], [1, 1])
     referee = opened(rules)
     referee.submit([0, 3], [1, 0])
-    with pytest.raises(VoidAuditError, match="round 1 is for canaries 1, 4"):
+    with pytest.raises(InvalidRunError, match="round 1 is for canaries 1, 4"):
         referee.submit([2], [0])
     referee.submit([1], [SIGNS[1]], [0.75])
     reading = referee.close().reading()
     assert [played.guesses for played in reading.rounds] == [(1,), (1,), (0,)]
     assert reading.rounds[1].weights == (0.75,)
-    assert reading.jump == 0.5
+    assert reading.max_jump == 0.5
 
 
 def test_a_round_too_many_is_refused():
-    referee = opened(AdaptiveRounds(weights=(1.0,)))
+    referee = opened(AdaptiveRounds(round_weights=(1.0,)))
     referee.submit([0], [1])
-    with pytest.raises(VoidAuditError, match="all 1 planned rounds were played"):
+    with pytest.raises(InvalidRunError, match="all 1 planned rounds were played"):
         referee.submit([1], [1])
 
 
 def test_uniforms_come_from_the_key_alone():
     def uniforms(index):
-        referee = opened(AdaptiveRounds(weights=(1.0, 1.0)))
+        referee = opened(AdaptiveRounds(round_weights=(1.0, 1.0)))
         referee.submit([index], [1])
         return referee.close().uniforms
 
@@ -261,12 +267,12 @@ def test_bets_carry_their_chances():
 
 @pytest.mark.parametrize("stake", [[1.5], [-0.1], [np.nan]])
 def test_a_bet_is_a_chance(stake):
-    with pytest.raises(VoidAuditError, match="must be in"):
+    with pytest.raises(InvalidRunError, match="must be in"):
         opened(AdaptiveBets()).submit([0], [1], stake)
 
 
 def test_rules_that_count_alike_take_no_stakes():
-    with pytest.raises(VoidAuditError, match="OneRun has no stakes"):
+    with pytest.raises(InvalidRunError, match="OneRun has no stakes"):
         opened(OneRun(guesses=3)).submit([0], [1], [2.0])
 
 
@@ -279,12 +285,12 @@ def test_guesses_may_be_numbers_of_any_type(kind):
 
 @pytest.mark.parametrize("guess", [[0.5], [2.0], [-2], [np.nan], [True + 1]])
 def test_what_is_no_guess_is_refused(guess):
-    with pytest.raises(VoidAuditError, match=r"^guess must hold -1, 0 or 1 only"):
+    with pytest.raises(InvalidRunError, match=r"^guess must hold -1, 0 or 1 only"):
         opened(OneRun(guesses=3)).submit([0], guess)
 
 
 def test_a_referee_does_not_travel():
-    with pytest.raises(VoidAuditError, match=r"^a referee holds the key"):
+    with pytest.raises(InvalidRunError, match=r"^a referee holds the key"):
         pickle.dumps(opened(OneRun(guesses=3)))
 
 
@@ -296,7 +302,7 @@ def test_a_game_without_a_turn_is_all_wrong():
     "rules",
     [
         OneRun(guesses=3),
-        AdaptiveRounds(weights=(1.0, 0.5)),
+        AdaptiveRounds(round_weights=(1.0, 0.5)),
         AdaptiveBets(),
     ],
 )
@@ -334,7 +340,7 @@ def test_a_transcript_with_ragged_columns_is_refused():
 
 
 def test_a_transcript_s_uniforms_are_from_zero_to_below_one():
-    referee = opened(AdaptiveRounds(weights=(1.0,)))
+    referee = opened(AdaptiveRounds(round_weights=(1.0,)))
     referee.submit([4], [1], [2.0])
     plain = json.loads(referee.close().to_json())
     read = Transcript.from_json(json.dumps({**plain, "uniforms": [0.0, 0.5]}))
@@ -354,8 +360,8 @@ def test_coins_read_back_as_themselves_and_only_where_the_key_is_shown():
 @pytest.mark.parametrize("stake", [1e155, 1e200, 5e-324])
 def test_a_stake_that_arithmetic_cannot_hold_is_refused(stake):
     """Such a stake once made nothing look like certainty."""
-    with pytest.raises(VoidAuditError, match="from 1e-09 to 1e"):
-        opened(AdaptiveRounds(weights=(1.0,))).submit([0], [1], [stake])
+    with pytest.raises(InvalidRunError, match="from 1e-09 to 1e"):
+        opened(AdaptiveRounds(round_weights=(1.0,))).submit([0], [1], [stake])
 
 
 @pytest.mark.parametrize("weight", [5e-324, 1e-200, 1.0, 1e9])
@@ -363,9 +369,9 @@ def test_rounds_without_a_guess_refute_no_more_often_than_alpha(weight):
     """Fixed keys; a valid game would fail this once in a million choices of them."""
     refuted = 0
     for seed in range(100):
-        rules = AdaptiveRounds(weights=(weight, weight))
+        rules = AdaptiveRounds(round_weights=(weight, weight))
         design = Design(canaries=10, rules=rules, claim=PureDP(epsilon=1.0))
         key = Key(np.random.default_rng(seed).bytes(32))
         reading = Referee(design, key).close().reading()
-        refuted += test_claim(design.claim, reading, alpha=0.05).refuted
+        refuted += judge_claim(design.claim, reading, alpha=0.05).refuted
     assert rate_limits(refuted, 100, alpha=2e-6)[0] <= 0.05

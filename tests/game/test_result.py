@@ -14,7 +14,6 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     Key,
@@ -22,12 +21,13 @@ from dpaudit import (
     Ranking,
     Result,
     SeparateRuns,
+    WeightClasses,
 )
 from dpaudit.bounds import Bets, Counts, Ranked, Weighted
-from dpaudit.bounds.readings import Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Referee
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude, judge
@@ -151,7 +151,7 @@ def test_the_ceiling_is_the_bound_if_all_were_right():
     plan = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
     found = judge(seen, design=plan, commitment=None)
     assert found.ceiling == pytest.approx(math.log(rate / (1 - rate)), abs=1e-6)
-    rules = Classes(weights=(1.0, 1.5), guesses=(40, 60))
+    rules = WeightClasses(weights=(1.0, 1.5), guesses=(40, 60))
     seen = Weighted(
         canaries=100,
         weights=(1.0, 1.5),
@@ -182,7 +182,7 @@ def test_separate_runs_are_judged_as_independent_coins():
     [
         (Counts(canaries=9, guesses=7, correct=5), (5, 7)),
         (
-            Unequal(
+            BiasedCoinCounts(
                 canaries=9,
                 inclusion=0.5,
                 guesses_in=2,
@@ -214,7 +214,7 @@ def test_a_reading_of_another_game_is_refused():
     design = audit(claimed=1.0, true=1.0, seed=0).design
     for canaries, guesses in ((10, 10), (100, 10)):
         counts = Counts(canaries=canaries, guesses=guesses, correct=10)
-        with pytest.raises(VoidAuditError, match="were not made by a design of 100"):
+        with pytest.raises(InvalidRunError, match="were not made by a design of 100"):
             judge(counts, design=design, commitment=None)
 
 
@@ -246,7 +246,7 @@ def test_the_start_of_a_game_is_where_its_bound_starts():
     right = np.ones(2000, bool)
     bets = Bets(canaries=20_000, right=right, stakes=np.full(2000, 0.999))
     claim = ApproxDP(epsilon=3.0, delta=1e-5)
-    design = Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
+    design = Design(canaries=20_000, rules=AdaptiveBets(min_epsilon=2.0), claim=claim)
     result = judge(bets, design=design, commitment=None)
     assert 2.0 <= result.bound.epsilon_lower <= result.ceiling
 
@@ -292,10 +292,10 @@ def test_a_refuted_claim_needs_no_word_on_what_would_have_been_caught():
     [
         (OneRun(guesses=5), "exact"),
         (Ranking(guesses=5), "ranked"),
-        (Classes(weights=(1.0,), guesses=(5,)), "weighted"),
+        (WeightClasses(weights=(1.0,), guesses=(5,)), "weighted"),
         (AdaptiveCount(guesses=5), "adaptive"),
         (AdaptiveClasses(weights=(1.0,), guesses=(5,)), "slots"),
-        (AdaptiveRounds(weights=(1.0,)), "rounds"),
+        (AdaptiveRounds(round_weights=(1.0,)), "rounds"),
         (AdaptiveBets(), "betting"),
     ],
 )
@@ -310,15 +310,20 @@ def test_every_rule_is_judged_by_the_bound_that_is_proved_for_it(rules, method):
 
 def test_rounds_are_judged_by_what_was_fixed_beforehand():
     """Another jump would price delta otherwise; another order, more cheaply."""
-    rules = AdaptiveRounds(weights=(1.0, 1.0), jump=0.5, noise=0.1)
+    rules = AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.5, chance_share=0.1)
     design = Design(canaries=100, rules=rules, claim=ApproxDP(epsilon=1.0, delta=1e-5))
     referee = Referee(design, Key(bytes(range(32))))
     referee.submit(np.arange(0, 100, 2), np.ones(50, int), np.full(50, 2.0))
     transcript = referee.close()
     reading = transcript.reading()
     assert judge(reading, design=design, commitment=None).bound.epsilon_lower == 0.0
-    for other in ({"jump": 0.1}, {"jump": None}, {"noise": 0.0}, {"weights": (1, 0)}):
-        with pytest.raises(VoidAuditError, match="not those that were fixed"):
+    for other in (
+        {"max_jump": 0.1},
+        {"max_jump": None},
+        {"chance_share": 0.0},
+        {"round_weights": (1, 0)},
+    ):
+        with pytest.raises(InvalidRunError, match="not those that were fixed"):
             judge(replace(reading, **other), design=design, commitment=None)
     text = transcript.to_json().replace('"index":[0,2,', '"index":[0,3,')
     with pytest.raises(InvalidInputError, match="canary i is played in round i"):
@@ -345,7 +350,7 @@ def test_numbers_that_no_audit_gives_are_refused(old, new):
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_unequal_coins_are_refused_since_no_rules_fix_their_guesses(committed):
-    reading = Unequal(
+    reading = BiasedCoinCounts(
         canaries=100,
         inclusion=0.3,
         guesses_in=50,
@@ -356,7 +361,7 @@ def test_unequal_coins_are_refused_since_no_rules_fix_their_guesses(committed):
     claim = ApproxDP(epsilon=1.0, delta=0.0)
     design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
     for bound in (None, UnequalCoins()):
-        with pytest.raises(VoidAuditError, match=r"without any rules: its epsilon_lo"):
+        with pytest.raises(InvalidRunError, match=r"without any rules: its epsilon_lo"):
             judge(reading, design=design, commitment=None, bound=bound)
 
 
@@ -372,18 +377,22 @@ SLOTS = {"weights": (2.0, 1.0), "guesses": (20, 20)}
     [
         (OneRun(guesses=40), replace(AT_ONCE, adaptive=True), "while coins were"),
         (AdaptiveCount(guesses=40), AT_ONCE, "of guesses made all at once"),
-        (Classes(**SLOTS), replace(CLASSES, adaptive=True), "while coins were"),
+        (WeightClasses(**SLOTS), replace(CLASSES, adaptive=True), "while coins were"),
         (AdaptiveClasses(**SLOTS), CLASSES, "of guesses made all at once"),
         (OneRun(guesses=40), CLASSES, "read as Counts, and the result holds Weighted"),
-        (Classes(**SLOTS), AT_ONCE, "read as Weighted, and the result holds Counts"),
+        (
+            WeightClasses(**SLOTS),
+            AT_ONCE,
+            "read as Weighted, and the result holds Counts",
+        ),
         (AdaptiveBets(), AT_ONCE, "read as Bets, and the result holds Counts"),
         (
-            Classes(**SLOTS),
+            WeightClasses(**SLOTS),
             replace(CLASSES, weights=(3.0, 1.0)),
             "classes are not those of the rules",
         ),
         (
-            Classes(**SLOTS),
+            WeightClasses(**SLOTS),
             replace(CLASSES, committed=False),
             "classes are not those of the rules",
         ),
@@ -392,7 +401,7 @@ SLOTS = {"weights": (2.0, 1.0), "guesses": (20, 20)}
 def test_a_reading_of_another_game_than_the_rules_is_refused(rules, reading, said):
     claim = ApproxDP(epsilon=1.0, delta=0.0)
     design = Design(canaries=100, rules=rules, claim=claim)
-    with pytest.raises(VoidAuditError, match=said):
+    with pytest.raises(InvalidRunError, match=said):
         judge(reading, design=design, commitment=None)
 
 

@@ -7,9 +7,9 @@ from dpaudit import (
     AdaptiveClasses,
     AdaptiveCount,
     AdaptiveRounds,
-    Classes,
     OneRun,
     Ranking,
+    WeightClasses,
 )
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import LARGEST_WEIGHT
@@ -23,7 +23,7 @@ def test_a_game_has_a_guess_and_as_many_as_it_likes(kind):
             kind(guesses=none)
 
 
-@pytest.mark.parametrize("kind", [Classes, AdaptiveClasses])
+@pytest.mark.parametrize("kind", [WeightClasses, AdaptiveClasses])
 def test_classes_have_different_weights_and_a_guess_each(kind):
     edge = kind(weights=(1 / LARGEST_WEIGHT, LARGEST_WEIGHT), guesses=(1, 1))
     assert edge.guesses == (1, 1)
@@ -43,21 +43,29 @@ def test_classes_have_different_weights_and_a_guess_each(kind):
 
 
 def test_rounds_may_count_for_nothing_but_not_all_of_them():
-    assert AdaptiveRounds(weights=(0, LARGEST_WEIGHT)).weights == (0, LARGEST_WEIGHT)
+    assert AdaptiveRounds(round_weights=(0, LARGEST_WEIGHT)).round_weights == (
+        0,
+        LARGEST_WEIGHT,
+    )
     for change, message in (
-        ({"weights": (0.0, 0.0)}, "weights must be from 0 to"),
-        ({"weights": ()}, "weights must be from 0 to"),
-        ({"weights": (-1.0, 1.0)}, "weights must be from 0 to"),
-        ({"weights": (2 * LARGEST_WEIGHT, 1.0)}, "weights must be from 0 to"),
-        ({"weights": 3}, "weights must be a list of numbers"),
-        ({"start": -0.1}, "start must be a finite number >= 0"),
-        ({"jump": 0.0}, "jump must be positive"),
-        ({"noise": 0.51}, "noise is a share of the variance"),
+        ({"round_weights": (0.0, 0.0)}, "round_weights must be from 0 to"),
+        ({"round_weights": ()}, "round_weights must be from 0 to"),
+        ({"round_weights": (-1.0, 1.0)}, "round_weights must be from 0 to"),
+        (
+            {"round_weights": (2 * LARGEST_WEIGHT, 1.0)},
+            "round_weights must be from 0 to",
+        ),
+        ({"round_weights": 3}, "round_weights must be a list of numbers"),
+        ({"min_epsilon": -0.1}, "min_epsilon must be a finite number >= 0"),
+        ({"max_jump": 0.0}, "max_jump must be positive"),
+        ({"chance_share": 0.51}, "chance_share is a share of the variance"),
     ):
         with pytest.raises(InvalidInputError, match=f"^{message}"):
-            AdaptiveRounds(**{"weights": (1.0, 1.0)} | change)
+            AdaptiveRounds(**{"round_weights": (1.0, 1.0)} | change)
 
 
 def test_bets_start_somewhere():
-    with pytest.raises(InvalidInputError, match=r"^start must be a finite number >= 0"):
-        AdaptiveBets(start=-1.0)
+    with pytest.raises(
+        InvalidInputError, match=r"^min_epsilon must be a finite number >= 0"
+    ):
+        AdaptiveBets(min_epsilon=-1.0)

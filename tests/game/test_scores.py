@@ -9,7 +9,6 @@ import pytest
 from dpaudit import (
     AdaptiveBets,
     ApproxDP,
-    Classes,
     Coins,
     Design,
     Key,
@@ -17,11 +16,12 @@ from dpaudit import (
     PureDP,
     Ranking,
     Result,
+    WeightClasses,
     audit_scores,
 )
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import check_assigned, read_scores
+from dpaudit.game.scores import check_assigned, reading_of_scores
 from dpaudit.stats.binomial import rate_limits
 
 N = 200
@@ -68,7 +68,7 @@ def test_classes_are_filled_from_the_surest_in_order_of_weight():
     """Highest, lowest, second highest, ...: the first 7 are of weight 5."""
     bits = COINS.bits()
     scores = scores_of(bits, 0)
-    rules = Classes(weights=(2.0, 5.0, 1.0), guesses=(11, 7, 20))
+    rules = WeightClasses(weights=(2.0, 5.0, 1.0), guesses=(11, 7, 20))
     design = Design(canaries=N, rules=rules, claim=CLAIM)
     read = audit_scores(IDS, COINS, scores, design=design).reading
     order, right = np.argsort(scores).tolist(), []
@@ -85,7 +85,7 @@ def test_classes_are_filled_from_the_surest_in_order_of_weight():
 def test_one_class_says_what_plain_counts_say():
     scores = scores_of(COINS.bits(), 3)
     found = []
-    for rules in (Classes(weights=(1.0,), guesses=(100,)), OneRun(guesses=100)):
+    for rules in (WeightClasses(weights=(1.0,), guesses=(100,)), OneRun(guesses=100)):
         design = Design(canaries=N, rules=rules, claim=CLAIM)
         found.append(audit_scores(IDS, COINS, scores, design=design))
     assert found[0].reading.correct == (found[1].reading.correct,)
@@ -150,19 +150,19 @@ UNFAIR = (np.arange(N) < 180).astype(int)
     ],
 )
 def test_a_table_that_voids_the_audit_is_refused(ids, bits, scores, message):
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         audit_scores(ids, bits, scores, design=DESIGN)
 
 
 def test_as_near_to_half_as_can_be_counts_as_half():
     design = Design(canaries=101, rules=OneRun(guesses=10), claim=CLAIM)
-    with pytest.raises(VoidAuditError, match="50 of 101"):
+    with pytest.raises(InvalidRunError, match="50 of 101"):
         audit_scores(np.arange(101), np.arange(101) % 2, np.arange(101), design=design)
 
 
 def test_ids_of_mixed_kinds_are_refused():
     ids = np.array([*range(N - 1), "x"], object)
-    with pytest.raises(VoidAuditError, match="all numbers or all text"):
+    with pytest.raises(InvalidRunError, match="all numbers or all text"):
         audit_scores(ids, COINS.bits(), IDS, design=DESIGN)
 
 
@@ -175,7 +175,7 @@ def test_coins_of_pairs_of_which_one_is_in_are_refused_though_said_to_be_chance(
     first = COINS.bits()[::2]
     pairs = np.stack([first, 1 - first], axis=1).ravel()
     changes = 100 + np.count_nonzero(first[1:] == first[:-1])
-    with pytest.raises(VoidAuditError, match=f"{changes} of 199 coins differ"):
+    with pytest.raises(InvalidRunError, match=f"{changes} of 199 coins differ"):
         audit_scores(IDS, pairs, IDS, design=DESIGN, coins_were_independent=True)
     # Names that were there before are in another order, and those are what counts.
     names = np.random.default_rng(1).permutation(N)
@@ -195,31 +195,31 @@ def test_coins_that_seldom_change_by_id_are_refused_once_in_a_million_times(n, l
         assert np.count_nonzero(np.diff(bits)) == changes
         design = Design(canaries=n, rules=OneRun(guesses=2), claim=CLAIM)
         said = {"design": design, "coins_were_independent": True}
-        read_scores(np.arange(n), bits, np.arange(n), **said)
+        reading_of_scores(np.arange(n), bits, np.arange(n), **said)
 
     assert chance(least - 1) < Fraction(1, 10**6) <= chance(least)
     for changes in (least, n - 1 - least):
         read(changes)
     for changes in (least - 1, n - least):
-        with pytest.raises(VoidAuditError, match=f"{changes} of {n - 1} coins differ"):
+        with pytest.raises(InvalidRunError, match=f"{changes} of {n - 1} coins differ"):
             read(changes)
 
 
 def test_rules_of_other_games_are_refused():
     design = Design(canaries=N, rules=AdaptiveBets(), claim=CLAIM)
-    with pytest.raises(VoidAuditError, match="got AdaptiveBets"):
+    with pytest.raises(InvalidRunError, match="got AdaptiveBets"):
         audit_scores(IDS, COINS, IDS, design=design)
 
 
 def test_scores_that_say_nothing_are_right_in_every_class_as_often_as_coins():
     """Fixed seeds; a valid audit would fail this once in a million choices of them."""
-    rules = Classes(weights=(1.0, 3.0), guesses=(60, 21))
+    rules = WeightClasses(weights=(1.0, 3.0), guesses=(60, 21))
     design = Design(canaries=N, rules=rules, claim=CLAIM)
     right = np.zeros(2, int)
     for seed in range(300):
         rng = np.random.default_rng(seed)
         coins = Coins(key=Key(rng.bytes(32)), count=N)
-        right += read_scores(IDS, coins, rng.random(N), design=design).correct
+        right += reading_of_scores(IDS, coins, rng.random(N), design=design).correct
     for correct, guesses in zip(right.tolist(), rules.guesses, strict=True):
         low, high = rate_limits(correct, 300 * guesses, alpha=1e-6)
         assert low <= 0.5 <= high
@@ -267,7 +267,7 @@ def test_the_scores_are_summed_up_beside_the_verdict():
 @pytest.mark.parametrize("ones", [60, 140])
 def test_seven_in_ten_ones_are_no_fair_coins(ones):
     """Fair coins: once in 70 million times; coins of 73 %: every other time."""
-    with pytest.raises(VoidAuditError, match=f"^{ones} of 200 coins are ones"):
+    with pytest.raises(InvalidRunError, match=f"^{ones} of 200 coins are ones"):
         check_assigned(ones, DESIGN, said_independent=True)
 
 
@@ -280,13 +280,13 @@ def test_one_or_two_coins_may_be_half_ones_only_if_that_was_chance():
     check(3, 4, said=False)
     check(100, 200, said=True)
     for ones, rows in ((1, 2), (1, 3), (2, 3), (100, 200), (100, 201)):
-        with pytest.raises(VoidAuditError, match=r"^exactly half of the coins"):
+        with pytest.raises(InvalidRunError, match=r"^exactly half of the coins"):
             check(ones, rows, said=False)
 
 
 def test_what_was_not_assigned_at_random_is_refused_with_what_to_do_next_time():
     for ones in (100, 180):
-        with pytest.raises(VoidAuditError, match=r"Next time let a coin .* register"):
+        with pytest.raises(InvalidRunError, match=r"Next time let a coin .* register"):
             check_assigned(ones, DESIGN, said_independent=False)
 
 
@@ -296,6 +296,6 @@ def test_the_heaviest_class_takes_the_surest_also_where_some_are_wrong(weights):
     right = np.repeat([True, False, True], [7, 11, 20])
     sizes = dict(zip((5.0, 2.0, 1.0), (7, 11, 20), strict=True))
     hits = dict(zip((5.0, 2.0, 1.0), (7, 0, 20), strict=True))
-    rules = Classes(weights=weights, guesses=tuple(sizes[w] for w in weights))
+    rules = WeightClasses(weights=weights, guesses=tuple(sizes[w] for w in weights))
     found = rules.read_surest(right, canaries=N)
     assert found.correct == tuple(hits[w] for w in weights)

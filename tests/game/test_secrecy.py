@@ -31,7 +31,7 @@ from dpaudit import (
     audit_one_run,
 )
 from dpaudit.cli import app
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.evidence import evidence_of, register, seal
 from dpaudit.game import Referee
 from dpaudit.game.result import conclude
@@ -50,7 +50,7 @@ RESPONSE = LocalRandomisedResponse(epsilon=1.0)
 def masked(text, key, design=DESIGN):
     """Return a text without the commitment, which must be in it."""
     commitment = register(design, key).commitment
-    for each in (commitment.sha256, commitment.run):
+    for each in (commitment.sha256, commitment.run_digest):
         assert each in text
         text = text.replace(each, "-" * 64)
     return text
@@ -172,7 +172,7 @@ def test_a_game_says_nothing_to_any_log(caplog, capfd):
     said = [f"{part} {part!r}" for part in parts]
     try:
         referee.submit([0, 0], [1, 1])
-    except VoidAuditError:
+    except InvalidRunError:
         said.append(traceback.format_exc())
     out, err = capfd.readouterr()
     said += [out, err, caplog.text]
@@ -253,9 +253,9 @@ def test_metrics_are_the_same_for_every_key_with_the_same_count():
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_key_is_not_pickled_with_whatever_holds_it(protocol):
     for holder in (KEYS[0], Coins(key=KEYS[0], count=9), {"key": KEYS[0]}):
-        with pytest.raises(VoidAuditError, match=r"keep it with key\.write"):
+        with pytest.raises(InvalidRunError, match=r"keep it with key\.write"):
             pickle.dumps(holder, protocol=protocol)
-    with pytest.raises(VoidAuditError, match="cannot be pickled"):
+    with pytest.raises(InvalidRunError, match="cannot be pickled"):
         pickle.dumps(opened(KEYS[0]), protocol=protocol)
 
 

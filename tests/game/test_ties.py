@@ -18,11 +18,11 @@ from math import comb, e
 import numpy as np
 import pytest
 
-from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
+from dpaudit import Coins, Design, Key, OneRun, PureDP, Ranking, WeightClasses
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Ranked
 from dpaudit.game.result import judge
-from dpaudit.game.scores import read_ranks, read_scores, ties_decided
+from dpaudit.game.scores import read_ranks, reading_of_scores, ties_decided
 from dpaudit.game.tie_breaking import tie_rng
 from dpaudit.stats.binomial import rate_limits
 
@@ -36,7 +36,7 @@ def designs(n, seed):
         Ranking(guesses=n),
         OneRun(guesses=n),
         OneRun(guesses=n - 1),
-        Classes(weights=(1.0, 2.0), guesses=(n // 2, 1)),
+        WeightClasses(weights=(1.0, 2.0), guesses=(n // 2, 1)),
     ]
     for each in rules[: 4 if seed < 4 else 1]:
         yield Design(canaries=n, rules=each, claim=CLAIM)
@@ -60,7 +60,7 @@ def law(design):
     n, rules = design.canaries, design.rules
     if isinstance(rules, Ranking):
         return Counter(product((True, False), repeat=n))
-    sizes = rules.guesses if isinstance(rules, Classes) else (rules.guesses,)
+    sizes = rules.guesses if isinstance(rules, WeightClasses) else (rules.guesses,)
     rest = 2 ** (n - sum(sizes))
     found = Counter()
     for right in product(*(range(size + 1) for size in sizes)):
@@ -83,7 +83,7 @@ def test_a_table_is_read_as_coins_fall_for_every_seed(n, seeds):
         names = ids if seed % 2 else np.array([f"canary {i}" for i in ids])
         for design, scores in product(designs(n, seed), silent(n, seed)):
             readings = [
-                read_scores(
+                reading_of_scores(
                     names,
                     np.array(bits),
                     scores,
@@ -105,7 +105,7 @@ def test_epsilon_0_is_refuted_no_more_often_than_alpha_for_every_seed(n):
                 continue  # its readings are all patterns, each once: judged below
             wrong = 0
             for bits in product((0, 1), repeat=n):
-                reading = read_scores(
+                reading = reading_of_scores(
                     np.arange(n),
                     np.array(bits),
                     np.zeros(n),
@@ -141,7 +141,7 @@ def test_with_a_key_tied_scores_seem_to_say_something_no_more_often_than_alpha()
         key = Key(number.to_bytes(32, "big"))
         scores = np.random.default_rng(number).integers(0, 1 + number % 3, n)
         coins, tie_breaks = Coins(key=key, count=n), tie_rng(design, key)
-        reading = read_scores(
+        reading = reading_of_scores(
             np.arange(n), coins, scores, design=design, tie_rng=tie_breaks
         )
         wrong += reading.correct >= 20
@@ -172,7 +172,7 @@ def tied_rules(n):
     yield OneRun(guesses=n)
     yield OneRun(guesses=(n + 1) // 2)
     if n > 2:
-        yield Classes(weights=(1.0, 2.5), guesses=(n - 2, 2))
+        yield WeightClasses(weights=(1.0, 2.5), guesses=(n - 2, 2))
 
 
 def test_the_level_with_ties_against_the_auditor_is_exact_for_every_pattern():
@@ -204,7 +204,7 @@ def test_the_level_with_ties_against_the_auditor_is_exact_for_every_pattern():
 
 def p_value(known, rules, epsilon, right):
     """What the first guesses of a ranking refute by some rules, found once."""
-    right = right[: rules.most(len(right))]
+    right = right[: rules.max_guesses(len(right))]
     if (found := (rules, epsilon, right.tobytes())) not in known:
         reading = rules.read_surest(right, canaries=len(right))
         claim = PureDP(epsilon=epsilon)

@@ -52,16 +52,16 @@ def test_there_are_five_words_with_an_exit_code_each():
 
 
 @pytest.mark.parametrize(
-    ("void", "refuted", "could", "unseen", "wrong"),
+    ("spent", "refuted", "could", "unseen", "wrong"),
     list(product([True, False], repeat=5)),
 )
 def test_where_several_words_hold_the_first_in_order_is_said(
-    void, refuted, could, unseen, wrong
+    spent, refuted, could, unseen, wrong
 ):
     unsure, lost = inconclusive("unseen"), invalid("lost")
     small = fault(Stage.NOISE_SCALE, "noise.scale")
     holding = {
-        "invalid run": void,
+        "invalid run": spent,
         "claim refuted": refuted,
         "fault found": wrong,
         "inconclusive": unseen or not could,
@@ -70,7 +70,7 @@ def test_where_several_words_hold_the_first_in_order_is_said(
     found = decide(
         refuted=refuted,
         could=could,
-        checks=[passed("well"), *[unsure] * unseen, *[lost] * void],
+        checks=[passed("well"), *[unsure] * unseen, *[lost] * spent],
         faults=[small] * wrong,
     )
     word = found.verdict

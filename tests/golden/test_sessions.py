@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from dpaudit import Coins, Key
 from dpaudit.bounds import Bets, Rounds, Weighted
-from dpaudit.bounds.readings import Ranked, Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts, Ranked
 from dpaudit.cli import app
 from dpaudit.game import coins
 
@@ -46,10 +46,10 @@ def write_readings():
         "ranked": Ranked(canaries=100, right=right),
         "weighted": weighted,
         "rounds": Rounds(
-            canaries=90, rounds=(weighted,), weights=(1.0,), uniforms=(0.5,)
+            canaries=90, rounds=(weighted,), round_weights=(1.0,), uniforms=(0.5,)
         ),
         "bets": Bets(canaries=100, right=right, stakes=np.full(60, 0.75)),
-        "unequal": Unequal(
+        "unequal": BiasedCoinCounts(
             canaries=100,
             inclusion=0.3,
             guesses_in=20,

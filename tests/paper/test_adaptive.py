@@ -22,7 +22,7 @@ from dpaudit import (
     audit_adaptive,
     audit_one_run,
 )
-from dpaudit.bounds import Counts, test_claim
+from dpaudit.bounds import Counts, judge_claim
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Pure
 from dpaudit.game import Confident, Everyone, Submission
@@ -461,7 +461,7 @@ class Stopping:
             60,
             lambda k, n: 2.0 if 2 * k <= n else 1.0,
         ),
-        (AdaptiveRounds(weights=(1.0,) * 20), 20, None),
+        (AdaptiveRounds(round_weights=(1.0,) * 20), 20, None),
         (AdaptiveBets(), 100, lambda k, n: 0.7),
     ],
 )
@@ -479,7 +479,7 @@ def test_prop_adaptive_ora_is_valid_by_every_rule_of_the_referee(rules, n, stake
             rng=np.random.default_rng(0),
             key=key(number),
         )
-        verdict = test_claim(design.claim, transcript.reading(), alpha=0.05)
+        verdict = judge_claim(design.claim, transcript.reading(), alpha=0.05)
         wrong += verdict.refuted
     assert wrong <= 29
 
@@ -508,7 +508,10 @@ def test_prop_xor_in_pairs_one_run_is_one_half_for_every_guesser(exact):
     for o, i in product(range(4), range(4)):
         assert table.posterior(i, 1, o) == HALF  # so every guess is a coin
     assert table.best(1) == table.best(4) == HALF
-    assert levels(XorInPairs(elements=1000), elements=1000, guesses=1).best.value == 0.5
+    assert (
+        levels(XorInPairs(elements=1000), elements=1000, guesses=1).best_accuracy.value
+        == 0.5
+    )
 
 
 @pytest.mark.parametrize("n", [2, 100, 2000])

@@ -56,7 +56,7 @@ def test_prop_ora_efficacy_for_count_approaches_half_by_enumeration(exact, n):
 def test_prop_ora_efficacy_for_count_approaches_half_with_its_bound(n):
     printed = HALF + deviation(n, HALF) / n
     for k in {1, (n + 1) // 2, n}:
-        found = levels(count(n), elements=n, guesses=k).best.value
+        found = levels(count(n), elements=n, guesses=k).best_accuracy.value
         assert found == pytest.approx(float(printed), abs=1e-11)
     assert (printed - HALF) ** 2 <= Fraction(1, 4 * n)  # 1/2 + 1 / (2 sqrt n)
 
@@ -64,7 +64,7 @@ def test_prop_ora_efficacy_for_count_approaches_half_with_its_bound(n):
 def test_prop_ora_efficacy_for_count_approaches_half_at_large_sizes():
     # E|O - n/2| is sqrt(n / (2 pi)) up to a share of 1 / (4 n).
     for n in (10**4, 10**6):
-        found = levels(count(n), elements=n).average_element.value
+        found = levels(count(n), elements=n).average_element_accuracy.value
         assert found - 0.5 == pytest.approx(1 / sqrt(2 * np.pi * n), rel=1 / n)
         assert found <= 0.5 + 1 / (2 * sqrt(n))
 
@@ -100,7 +100,7 @@ def test_cor_symmetric_algorithms_are_audited_no_better_than_count(exact):
         limit = HALF + deviation(n, HALF) / n
         for k in range(1, n + 1):
             assert HALF <= table.best(k) <= limit
-            found = levels(table.table, elements=n, guesses=k).best.value
+            found = levels(table.table, elements=n, guesses=k).best_accuracy.value
             assert found == pytest.approx(float(table.best(k)))
 
 
@@ -161,8 +161,8 @@ def test_def_count_in_sets_of_a_constant_size_is_not_local():
     # It is audited tightly, as a constant is o(log n) and not as a local algorithm:
     # sets of 2 that are not all alike say nothing about their elements.
     found = levels(CountInSets(elements=10**6, set_size=2), elements=10**6, guesses=100)
-    assert found.best.value == pytest.approx(1.0)
-    assert found.average_element.value == pytest.approx(0.75)
+    assert found.best_accuracy.value == pytest.approx(1.0)
+    assert found.average_element_accuracy.value == pytest.approx(0.75)
 
 
 # Tightness for count-in-sets
@@ -204,7 +204,7 @@ def test_prop_condition_for_tightness_of_ora_for_count_in_sets_half_log_is_tight
     # So the efficacy of ever more guesses, all certain, is 1 = p(infinity).
     n = 12 * 2**20
     found = levels(CountInSets(elements=n, set_size=12), elements=n, guesses=24)
-    assert found.best.value == pytest.approx(1.0)
+    assert found.best_accuracy.value == pytest.approx(1.0)
     assert SET_SIZES["half-log"].is_tight
     assert count_in_sets_tightness(SET_SIZES["half-log"]).verdict is True
 

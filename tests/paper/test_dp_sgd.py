@@ -174,5 +174,5 @@ def test_alg_dp_sgd_step_interferes_more_with_more_elements_per_coordinate():
     assert found == sorted(found, reverse=True)
     for s, value in zip((1, 2, 4, 8), found, strict=True):
         mechanism = CountInSets(elements=8, set_size=s, noise=GaussianNoise(sigma=1.0))
-        average = levels(mechanism, elements=8).average_element.value
+        average = levels(mechanism, elements=8).average_element_accuracy.value
         assert average == pytest.approx(value, abs=1e-6)

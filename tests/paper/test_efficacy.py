@@ -54,10 +54,10 @@ def test_thm_optimal_efficacy_without_abstentions_chain_of_four(mechanisms):
         assert HALF <= chain[0] <= chain[1] <= chain[2] <= chain[3] <= 1
         found = levels(mechanism.table, elements=mechanism.n)
         computed = [
-            found.average_element.value,
-            found.average_case.value,
-            p_of(found.distributional.value),
-            p_of(found.worst_case),
+            found.average_element_accuracy.value,
+            found.average_case_accuracy.value,
+            p_of(found.distributional_epsilon.value),
+            p_of(found.worst_case_epsilon),
         ]
         assert computed == pytest.approx([float(c) for c in chain], abs=1e-12)
 
@@ -103,11 +103,11 @@ def test_thm_optimal_efficacy_without_abstentions_has_one_gap_per_inequality(
 ):
     # Elements, outputs, interference: each example of the paper shows one of them.
     found = levels(mechanism, elements=4)
-    exposed = found.worst_case if hasattr(mechanism, "epsilon") else inf
+    exposed = found.worst_case_epsilon if hasattr(mechanism, "epsilon") else inf
     chain = [
-        found.average_element.value,
-        found.average_case.value,
-        p_of(found.distributional.value),
+        found.average_element_accuracy.value,
+        found.average_case_accuracy.value,
+        p_of(found.distributional_epsilon.value),
         p_of(exposed),
     ]
     assert tuple(bool(s) for s in np.diff(chain) > 1e-9) == strict
@@ -157,7 +157,7 @@ def test_thm_optimal_efficacy_with_abstentions_chain_at_every_k(mechanisms):
             ]
             assert chain == sorted(chain)
             found = levels(mechanism.table, elements=mechanism.n, guesses=k)
-            assert found.best.value == pytest.approx(float(value), abs=1e-12)
+            assert found.best_accuracy.value == pytest.approx(float(value), abs=1e-12)
 
 
 def test_thm_optimal_efficacy_with_abstentions_is_attained_and_not_exceeded(mechanisms):
@@ -175,7 +175,9 @@ def test_thm_optimal_efficacy_with_abstentions_by_the_law_of_losses(exact):
     for k in range(1, 5):
         found = levels(CountInSets(elements=4, set_size=2), elements=4, guesses=k)
         assert found.how == "closed form"
-        assert found.best.value == pytest.approx(float(table.best(k)), abs=1e-12)
+        assert found.best_accuracy.value == pytest.approx(
+            float(table.best(k)), abs=1e-12
+        )
 
 
 def test_thm_restated_optimal_efficacy_with_abstentions_by_the_package_s_guesser(
@@ -470,10 +472,14 @@ def test_thm_condition_for_tightness_without_abstentions_on_sequences():
         hidden = int(n**0.5)
         spoken = levels(LocalRandomisedResponse(epsilon=epsilon), elements=n - hidden)
         share = (n - hidden) / n
-        gaps.append(keep - (share * spoken.average_element.value + (1 - share) / 2))
+        gaps.append(
+            keep - (share * spoken.average_element_accuracy.value + (1 - share) / 2)
+        )
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] < 1e-3
     for n in (10**2, 10**6):
-        found = levels(LocalLaplace(epsilon=epsilon), elements=n).average_element.value
+        found = levels(
+            LocalLaplace(epsilon=epsilon), elements=n
+        ).average_element_accuracy.value
         assert found == pytest.approx(1 - exp(-epsilon / 2) / 2)
         assert found < keep - 0.03

@@ -62,13 +62,13 @@ def test_def_local_randomized_response_keeps_each_element_with_chance_p(epsilon)
 def test_prop_ora_is_tight_for_local_randomized_response_efficacy(epsilon, n):
     keep = exp(epsilon) / (1 + exp(epsilon))
     found = levels(LocalRandomisedResponse(epsilon=epsilon), elements=n)
-    assert found.average_element.value == pytest.approx(keep, abs=1e-12)
-    assert found.worst_case == epsilon
+    assert found.average_element_accuracy.value == pytest.approx(keep, abs=1e-12)
+    assert found.worst_case_epsilon == epsilon
 
 
 def test_prop_ora_is_tight_for_local_randomized_response_without_privacy():
     # The case epsilon = infinity publishes the data.
-    assert levels(Identity(), elements=50).average_element.value == 1.0
+    assert levels(Identity(), elements=50).average_element_accuracy.value == 1.0
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -114,7 +114,7 @@ def test_prop_ora_efficacy_for_nas_with_k_guesses(exact, n):
     table = exact(shamed(n, named=True))
     for k in range(1, n + 1):
         assert table.best(k) == HALF + Fraction(1, 2 * k)
-        found = levels(mechanism, elements=n, guesses=k).best.value
+        found = levels(mechanism, elements=n, guesses=k).best_accuracy.value
         assert found == pytest.approx(0.5 + 0.5 / k)
     enumerated = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
     np.testing.assert_allclose(enumerated.table, np.array(table.rows, float))
@@ -147,7 +147,7 @@ def test_prop_ora_efficacy_for_nas_of_every_guesser(exact, named):
 def test_prop_ora_efficacy_for_nas_tends_to_one_half():
     for n in (10**2, 10**4, 10**6):
         found = levels(NameAndShame(elements=n), elements=n, guesses=int(n**0.5))
-        assert found.best.value == pytest.approx(0.5 + 0.5 / int(n**0.5))
+        assert found.best_accuracy.value == pytest.approx(0.5 + 0.5 / int(n**0.5))
 
 
 def test_cor_ora_is_not_tight_for_nas():
@@ -198,7 +198,7 @@ def test_prop_ora_efficacy_for_aon(exact, chance):
     for n in (3, 1000):
         mechanism = AllOrNothing(elements=n, probability=float(chance))
         for k in (1, n):
-            found = levels(mechanism, elements=n, guesses=k).best.value
+            found = levels(mechanism, elements=n, guesses=k).best_accuracy.value
             assert found == pytest.approx(float(HALF + chance / 2))
 
 
@@ -272,14 +272,14 @@ def test_prop_ora_efficacy_for_xor_is_one_half_for_every_guesser(exact, n):
 def test_prop_ora_efficacy_for_xor_at_any_size(n):
     for k in (1, n):
         found = levels(Xor(elements=n), elements=n, guesses=k)
-        assert found.best.value == found.average_case.value == 0.5
-        assert found.distributional.value == 0.0
+        assert found.best_accuracy.value == found.average_case_accuracy.value == 0.5
+        assert found.distributional_epsilon.value == 0.0
 
 
 def test_prop_ora_efficacy_for_xor_of_one_element_is_one(exact):
     # Why n >= 2 is asked for.
     assert exact(xor(1)).best(1) == 1
-    assert levels(Xor(elements=1), elements=1).best.value == 1.0
+    assert levels(Xor(elements=1), elements=1).best_accuracy.value == 1.0
 
 
 def test_cor_ora_is_not_tight_for_xor():

@@ -85,7 +85,9 @@ def test_def_local_laplace_adds_noise_of_scale_two_over_epsilon(epsilon):
 def test_prop_local_laplace_efficacy_without_abstentions(epsilon):
     printed = 1 - exp(-epsilon / 2) / 2
     for n in (1, 1000):
-        found = levels(LocalLaplace(epsilon=epsilon), elements=n).average_element.value
+        found = levels(
+            LocalLaplace(epsilon=epsilon), elements=n
+        ).average_element_accuracy.value
         assert found == pytest.approx(printed, abs=1e-10)
 
     # An oracle that is neither: the integral of the larger of the two densities.
@@ -125,7 +127,7 @@ def test_lem_bounds_approach_efficacy_for_local_algorithms(
     found = sum(max(SUB[0][o], SUB[1][o]) for o in range(3)) / 2
     assert levels(
         FiniteTable(rows=np.array(SUB, float)), elements=1
-    ).average_element.value == pytest.approx(float(found))
+    ).average_element_accuracy.value == pytest.approx(float(found))
     limit = float(special.logit(float(found)))
     near = []
     for n in (100, 3000, 100_000):
@@ -143,7 +145,7 @@ def test_lem_bounds_approach_efficacy_for_local_algorithms_not_at_its_edges(bino
     assert Pure().log_p_value(all_right, epsilon=0.0, delta=0.0) > -inf
     # And where E* = 1 the difference to p^-1(1) is infinite for every n; bounds grow
     # beyond all levels, which is what can be said.
-    assert levels(Identity(), elements=10).average_element.value == 1.0
+    assert levels(Identity(), elements=10).average_element_accuracy.value == 1.0
     sizes = np.array([10**2, 10**4, 10**6])
     bounds = [
         Pure()

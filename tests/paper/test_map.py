@@ -321,8 +321,8 @@ def by_expectation(evidence):
 
 
 def a_little_less(found):
-    less = Estimate.exact(found.average_element.value - 1e-3)
-    return replace(found, average_element=less)
+    less = Estimate.exact(found.average_element_accuracy.value - 1e-3)
+    return replace(found, average_element_accuracy=less)
 
 
 BOUND = ("bounds/bound.py", "GameBound.epsilon_lower")

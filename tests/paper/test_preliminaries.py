@@ -31,7 +31,7 @@ def log_odds(p):
 
 def test_def_differential_privacy_is_the_largest_divergence_of_neighbours(mechanisms):
     for mechanism in mechanisms:
-        found = levels(mechanism.table, elements=mechanism.n).worst_case
+        found = levels(mechanism.table, elements=mechanism.n).worst_case_epsilon
         assert found == pytest.approx(log_odds(mechanism.p_worst_case), abs=1e-9)
 
 

@@ -535,7 +535,7 @@ def examples():
 def test_lem_efficacy_and_tightness_agree_on_examples(mechanism, epsilon, tight):
     # Without abstention: the efficacy tends to p(epsilon) exactly where bounds do.
     n = 4000
-    efficacy = levels(mechanism, elements=n).average_element.value
+    efficacy = levels(mechanism, elements=n).average_element_accuracy.value
     assert (abs(efficacy - p(epsilon)) < 1e-9) == tight
     design = Design(canaries=n, rules=OneRun(guesses=n), claim=claim(1.0))
     bounds = [
@@ -568,7 +568,7 @@ def test_lem_restated_efficacy_and_tightness_in_one_inequality(binomial):
             law = (1 - w) * binomial.float_law(n, c)
             law[-1] += w
             share = np.arange(n + 1) / n
-            mean = levels(mechanism, elements=n).average_element.value
+            mean = levels(mechanism, elements=n).average_element_accuracy.value
             assert mean == pytest.approx(law @ share)
             excess = law @ np.maximum(0.0, share - top)
             for x in (0.02, 0.1):
@@ -602,9 +602,9 @@ def test_lem_ora_efficacy_and_tightness_with_abstentions():
     )
     # The bound lies within 0.15 of epsilon but with chance below 1e-3.
     assert epsilon - 0.15 < result.bound.epsilon_lower
-    assert levels(mechanism, elements=n, guesses=10_000).best.value == pytest.approx(
-        p(epsilon), abs=1e-4
-    )
+    assert levels(
+        mechanism, elements=n, guesses=10_000
+    ).best_accuracy.value == pytest.approx(p(epsilon), abs=1e-4)
 
 
 # Classic auditing

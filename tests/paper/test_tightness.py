@@ -70,7 +70,9 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_on_the_examples(
     )
     assert evidence.verdict is tight
     best = [
-        levels(mechanism_at(n), elements=n, guesses=n.bit_length() - 1).best.value
+        levels(
+            mechanism_at(n), elements=n, guesses=n.bit_length() - 1
+        ).best_accuracy.value
         for n in sizes
     ]
     assert (best[-1] > p(epsilon) - 1e-3) == tight

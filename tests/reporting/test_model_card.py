@@ -269,9 +269,9 @@ def test_no_observer_proves_a_claim_and_errors_of_all_add_up():
 
 def test_of_a_void_audit_no_number_stands_in_the_table():
     broken = invalid("own", text="canaries did not arrive")
-    void = judged(75, sanity_checks=(broken,))
-    assert void.verdict is Verdict.INVALID_RUN
-    section = model_card_section(judged(60), void)
+    spent = judged(75, sanity_checks=(broken,))
+    assert spent.verdict is Verdict.INVALID_RUN
+    section = model_card_section(judged(60), spent)
     assert first_table(section)[2][2:5] == ["nothing", "none", "invalid run"]
     assert "any of them with chance at most 0.05." in section
     assert "Claim refuted" not in section

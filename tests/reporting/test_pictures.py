@@ -44,7 +44,7 @@ from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.gaps import gaps
 
 SVG = "{http://www.w3.org/2000/svg}"
-ROUNDS = AdaptiveRounds(weights=(1.0,), jump=0.5)
+ROUNDS = AdaptiveRounds(round_weights=(1.0,), max_jump=0.5)
 PLAN = Plan(
     training=TrainingSetup(steps=100, rate=0.1, noise=2.42),
     claim=ApproxDP(epsilon=2.0, delta=1e-5),

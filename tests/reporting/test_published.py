@@ -154,7 +154,9 @@ def test_documents_of_a_training_run_with_a_fixed_noise_seed(tmp_path, capfd):
 
 
 def test_documents_of_any_loop(tmp_path):
-    audit = SumsAudit(design=DESIGN, key=KEY, dimension=500, real_sums=True, noise=1.0)
+    audit = SumsAudit(
+        design=DESIGN, key=KEY, dimension=500, knows_real_sums=True, noise=1.0
+    )
     rng = np.random.default_rng(NOISE_SEED)
     for _ in range(4):
         noise = rng.normal(size=CANARIES)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Design, PureDP, Ranking
-from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+from dpaudit.errors import DpAuditError, InvalidInputError, InvalidRunError
 from dpaudit.tables import columns
 from dpaudit.tables.columns import ColumnNames
 from dpaudit.tables.sources import ScoreTable, read_score_table, read_scores
@@ -313,7 +313,7 @@ def test_a_folder_of_csv_files_is_one_table(tmp_path):
     assert read_scores(tmp_path / "in three").canaries == 300
     (tmp_path / "in three" / "again.csv").write_text(f"id,bit,score\n{rows[7]}\n")
     twice = read_scores(tmp_path / "in three")
-    with pytest.raises(VoidAuditError, match="an id appears twice"):
+    with pytest.raises(InvalidRunError, match="an id appears twice"):
         twice.audit(replace(design, canaries=301))
     (tmp_path / "in three" / "a.parquet").write_bytes(b"")
     with pytest.raises(InvalidInputError, match="one kind"):
@@ -323,7 +323,7 @@ def test_a_folder_of_csv_files_is_one_table(tmp_path):
 def test_some_files_with_coins_and_some_without_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("id,bit,score\n1,1,0.5\n")
     (tmp_path / "b.csv").write_text("id,score\n2,0.5\n")
-    with pytest.raises(VoidAuditError, match="some files hold coins"):
+    with pytest.raises(InvalidRunError, match="some files hold coins"):
         read_scores(tmp_path)
 
 

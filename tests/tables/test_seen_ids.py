@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit import Design, OneRun, PureDP
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.tables.seen_ids import IdSet, SeenIds, fingerprint_of_run
 from dpaudit.tables.tally import CoinTable, conclude_scores
@@ -51,7 +51,7 @@ def test_ids_are_taken_if_they_are_known_and_new_and_no_other(ids, random):
         odd = [i for i in batch if not 0 <= i < N]
         again = {i for i in batch if i in known or batch.count(i) > 1}
         if odd or again:
-            with pytest.raises(VoidAuditError) as refusal:
+            with pytest.raises(InvalidRunError) as refusal:
                 found.add(np.array(batch, np.int64))
             named = int(str(refusal.value).split()[1])
             assert named in (odd or again)
@@ -81,7 +81,7 @@ def test_ids_are_taken_if_they_are_known_and_new_and_no_other(ids, random):
     ],
 )
 def test_a_refusal_names_the_id(batches, message):
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         seen(*batches)
 
 
@@ -91,7 +91,7 @@ def test_ids_of_more_than_32_bits_are_told_apart():
     ids = [far + 40, far - 3, far + 5]
     found = seen(ids, canaries=2 * far)
     for again in ids:
-        with pytest.raises(VoidAuditError, match=f"id {again} appears twice"):
+        with pytest.raises(InvalidRunError, match=f"id {again} appears twice"):
             found.add(np.array([far + 100, again]))
     got = found.found(SALT)
     assert (got.first, got.last, got.count) == (far - 3, far + 40, 3)
@@ -203,7 +203,7 @@ def test_shards_that_hold_every_canary_once_are_taken(tally_of, shards):
     ],
 )
 def test_a_shard_that_is_missing_or_there_twice_is_noticed(tally_of, shards, message):
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         concluded(tally_of, *shards)
 
 
@@ -212,7 +212,7 @@ def test_one_canary_for_another_is_noticed_wherever_it_is(tally_of):
     for gone in range(0, N, 2):
         for twice in range(1, N, 6):
             shard = [twice if i == gone else i for i in EVEN]
-            with pytest.raises(VoidAuditError, match="each once"):
+            with pytest.raises(InvalidRunError, match="each once"):
                 concluded(tally_of, shard, ODD)
 
 
@@ -220,7 +220,7 @@ def test_ids_that_one_tally_has_not_checked_are_refused(tally_of):
     one = tally_of(DESIGN, range(20), BITS[:20], range(20))
     other = tally_of(DESIGN, range(20, N), BITS[20:], range(20), check=False)
     for pair in ([one, other], [other, one]):
-        with pytest.raises(VoidAuditError, match="checked in one tally"):
+        with pytest.raises(InvalidRunError, match="checked in one tally"):
             conclude_scores(pair, coins_were_independent=True)
 
 

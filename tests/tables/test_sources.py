@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Ranking
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Commitment
 from dpaudit.game.setting import Setting
 from dpaudit.game.text.findings import sentence
@@ -205,13 +205,13 @@ def test_equal_scores_cost_something_where_a_guess_ends_between_them(
 
 def test_lengths_that_fair_coins_do_not_give_are_refused():
     """900 in and 100 out, without leakage, would certify epsilon about 2 elsewhere."""
-    with pytest.raises(VoidAuditError, match="less than once in a million times"):
+    with pytest.raises(InvalidRunError, match="less than once in a million times"):
         lists(900, 100, shift=0).audit(design(1000))
 
 
 def test_exactly_half_is_refused_unless_it_is_said_to_be_chance():
     seen = lists(50, 50)
-    with pytest.raises(VoidAuditError, match="exactly half of the coins are ones"):
+    with pytest.raises(InvalidRunError, match="exactly half of the coins are ones"):
         seen.audit(design(100))
     result = seen.audit(design(100), coins_were_independent=True)
     assert result.commitment is None
@@ -225,7 +225,7 @@ def test_with_a_key_as_many_must_be_in_as_its_coins_say():
     result = lists(ones, 100 - ones).audit(fixed, coins.key)
     assert result.commitment == Commitment.to(key, fixed)
     for included, total in ((ones + 1, 100), (ones, 101)):
-        with pytest.raises(VoidAuditError, match=r"coins put \d+ in|101 scores"):
+        with pytest.raises(InvalidRunError, match=r"coins put \d+ in|101 scores"):
             lists(included, total - included).audit(fixed, coins.key)
 
 

@@ -11,7 +11,6 @@ from scipy import stats
 
 from dpaudit import (
     ApproxDP,
-    Classes,
     Coins,
     Design,
     Key,
@@ -19,9 +18,10 @@ from dpaudit import (
     PureDP,
     RandomHalf,
     Ranking,
+    WeightClasses,
     audit_scores,
 )
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.setting import Setting
 from dpaudit.game.text.findings import sentence
 from dpaudit.tables import parquet as score_files
@@ -75,7 +75,7 @@ RULES = [
     OneRun(guesses=N),
     Ranking(guesses=N),
     Ranking(guesses=77),
-    Classes(weights=(1.0, 4.0, 2.0), guesses=(200, 31, 60)),
+    WeightClasses(weights=(1.0, 4.0, 2.0), guesses=(200, 31, 60)),
 ]
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_is_cut_off_is_no_part_of_a_tally(tmp_path):
     damaged[200:3000] = b"\0" * 2800
     for content in (whole[: len(whole) // 2], bytes(damaged)):
         path.write_bytes(content)
-        with pytest.raises((InvalidInputError, VoidAuditError)):
+        with pytest.raises((InvalidInputError, InvalidRunError)):
             conclude_scores([tallied(path, key=KEY)])
 
 
@@ -267,7 +267,7 @@ def test_an_id_that_is_not_of_the_audit_is_named(tmp_path, where, to, message, m
             write(tmp_path / f"{i}.parquet", part, id=ids[part])
             for i, part in enumerate(parts)
         ]
-        with pytest.raises(VoidAuditError, match=message):
+        with pytest.raises(InvalidRunError, match=message):
             tallied(*files)
 
 
@@ -282,7 +282,7 @@ def test_an_id_in_two_shards_is_noticed_though_each_is_right(tmp_path):
             if len(np.unique(ids[part])) == len(part)
         ]
         if len(tallies) == 2:
-            with pytest.raises(VoidAuditError, match=r"two tallies|each once"):
+            with pytest.raises(InvalidRunError, match=r"two tallies|each once"):
                 conclude_scores(tallies, coins_were_independent=True)
 
 
@@ -301,9 +301,9 @@ def test_text_ids_can_be_left_unchecked(tmp_path):
 def test_more_rows_than_canaries_are_refused_even_unchecked(tmp_path):
     one = write(tmp_path / "a.parquet", np.arange(N))
     two = write(tmp_path / "b.parquet", np.arange(1))
-    with pytest.raises(VoidAuditError, match="more rows than canaries=3000"):
+    with pytest.raises(InvalidRunError, match="more rows than canaries=3000"):
         tallied(one, two, check_ids=False)
-    with pytest.raises(VoidAuditError, match="2999 rows for canaries=3000"):
+    with pytest.raises(InvalidRunError, match="2999 rows for canaries=3000"):
         conclude_scores([tallied(write(two, np.arange(N - 1)))])
 
 
@@ -314,7 +314,7 @@ def test_a_bit_that_is_not_the_keys_coin_is_refused(tmp_path):
     bits = BITS.copy()
     bits[2345] ^= 1
     path = write(tmp_path / "a.parquet", ORDER, bit=bits[ORDER])
-    with pytest.raises(VoidAuditError, match="the bit of id 2345 is not the key's"):
+    with pytest.raises(InvalidRunError, match="the bit of id 2345 is not the key's"):
         tallied(path, key=KEY)
     good = write(tmp_path / "b.parquet", ORDER)
     bare = write(tmp_path / "c.parquet", ORDER, bit=None)
@@ -341,9 +341,9 @@ def test_a_key_needs_ids_even_if_they_are_not_to_be_checked(tmp_path):
 )
 def test_coins_that_are_not_fair_are_refused_as_in_a_table(tmp_path, bits, message):
     path = write(tmp_path / "a.parquet", np.arange(N), bit=bits)
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         conclude_scores([tallied(path)])
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         audit_scores(range(N), bits, SCORES, design=DESIGN)
 
 
@@ -359,7 +359,7 @@ def test_tallies_with_another_key_do_not_merge(tmp_path):
     one = write(tmp_path / "a.parquet", np.arange(1500), bit=None)
     two = write(tmp_path / "b.parquet", np.arange(1500, N), bit=None)
     tallies = [tallied(one, key=KEY), tallied(two, key=Key(bytes(32)))]
-    with pytest.raises(VoidAuditError, match="different audits"):
+    with pytest.raises(InvalidRunError, match="different audits"):
         conclude_scores(tallies)
 
 
@@ -413,7 +413,7 @@ def test_a_file_that_says_it_has_a_million_billion_rows_takes_no_memory(unbeliev
         Shard(files=(unbelievable,), design=design)
     tracemalloc.start()
     try:
-        with pytest.raises((InvalidInputError, VoidAuditError)):
+        with pytest.raises((InvalidInputError, InvalidRunError)):
             conclude_scores([tallied(unbelievable)])
         assert tracemalloc.get_traced_memory()[1] < 50e6
     finally:
@@ -461,7 +461,7 @@ def test_a_design_of_more_canaries_than_a_table_may_hold_is_refused():
     with pytest.raises(InvalidInputError, match="more than a table may hold"):
         Shard(files=(), design=design)
     design = Design(canaries=2**21, rules=Ranking(guesses=2**21), claim=CLAIM)
-    with pytest.raises(VoidAuditError, match="too many to be kept in order"):
+    with pytest.raises(InvalidRunError, match="too many to be kept in order"):
         Shard(files=(), design=design)
 
 
@@ -525,7 +525,7 @@ def test_ids_that_are_checked_refute_epsilon_0_no_more_often_than_alpha(tmp_path
     [
         OneRun(guesses=301),
         Ranking(guesses=600),
-        Classes(weights=(1.0, 3.0), guesses=(200, 121)),
+        WeightClasses(weights=(1.0, 3.0), guesses=(200, 121)),
     ],
 )
 def test_a_tally_of_equal_scores_reads_what_a_table_of_them_reads(
@@ -571,5 +571,5 @@ def test_a_tally_of_a_random_half_reads_what_a_table_of_it_reads(tmp_path):
     found = conclude_scores(tallies)
     assert found.reading == table.reading
     assert found.sanity_checks == table.sanity_checks
-    with pytest.raises(VoidAuditError, match="with a key every canary"):
+    with pytest.raises(InvalidRunError, match="with a key every canary"):
         Shard(files=(path,), design=design, key=Key(bytes(32)))

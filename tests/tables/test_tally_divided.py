@@ -6,7 +6,7 @@ from divided_tallies import CLAIM, N
 
 from dpaudit import Design, OneRun
 from dpaudit.engines.local import LocalEngine
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.tables.tally import conclude_scores, tally_files
 
 
@@ -29,7 +29,7 @@ def test_what_voids_a_table_is_raised_here(files):
     # The same rows under another name: every file by itself is right.
     twice = [*files[:3], files[0].with_name("copy.parquet")]
     twice[-1].write_bytes(files[2].read_bytes())
-    with pytest.raises(VoidAuditError):
+    with pytest.raises(InvalidRunError):
         conclude_scores([tally_files(twice, **options)])
     with pytest.raises(InvalidInputError, match="there is no column 'bit'"):
         tally_files(files, design=design, engine=engine)

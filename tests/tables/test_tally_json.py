@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
-from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+from dpaudit import Coins, Design, Key, OneRun, PureDP, Ranking, WeightClasses
+from dpaudit.errors import DpAuditError, InvalidInputError, InvalidRunError
 from dpaudit.game.setting import Setting
 from dpaudit.tables.tally import conclude_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
@@ -190,7 +190,7 @@ def test_no_part_may_be_missing_and_none_more(kind, request):
 def refusal(plain, message, **changes):
     for path, other in changes.items():
         plain = json.loads(with_other(plain, tuple(path.split("__")), other))
-    with pytest.raises((InvalidInputError, VoidAuditError), match=message):
+    with pytest.raises((InvalidInputError, InvalidRunError), match=message):
         tally_from_json(json.dumps(plain))
 
 
@@ -300,7 +300,7 @@ def test_a_byte_that_is_another_makes_no_other_error(place, byte):
 
 
 DESIGN = Design(
-    canaries=9, rules=Classes(weights=(2.0, 1.0), guesses=(2, 2)), claim=CLAIM
+    canaries=9, rules=WeightClasses(weights=(2.0, 1.0), guesses=(2, 2)), claim=CLAIM
 )
 TEXT = json.dumps(
     {
@@ -358,7 +358,7 @@ def test_tallies_of_other_audits_do_not_merge(tally_of):
         tally_of(EXACT, range(5, 10), bits, scores, key=KEY),
     ]
     for other in tallies:
-        with pytest.raises(VoidAuditError, match="belong to different audits"):
+        with pytest.raises(InvalidRunError, match="belong to different audits"):
             one.merged(other)
 
 

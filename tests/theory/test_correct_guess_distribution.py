@@ -14,8 +14,8 @@ from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.catalogue import Parameters, named
 from dpaudit.mechanisms.loss_distribution import (
     DiscreteLoss,
-    Kind,
     LossDistribution,
+    OutputComponent,
     SmoothLoss,
 )
 from dpaudit.theory import correct_guess_distribution as module
@@ -35,7 +35,9 @@ ZERO_TO_ONE = DiscreteLoss(
 
 
 def local(loss, elements, groups=None, size=1):
-    kind = Kind(probability=1.0, groups=groups or elements, size=size, loss=loss)
+    kind = OutputComponent(
+        probability=1.0, groups=groups or elements, size=size, loss=loss
+    )
     return LossDistribution(elements=elements, kinds=(kind,))
 
 
@@ -103,8 +105,8 @@ def test_silent_elements_are_coins_that_come_last(k):
 
 def test_kinds_of_output_mix_and_the_rest_is_silent():
     kinds = (
-        Kind(probability=0.25, groups=4, size=1, loss=LRR),
-        Kind(probability=0.35, groups=4, size=1, loss=THREE),
+        OutputComponent(probability=0.25, groups=4, size=1, loss=LRR),
+        OutputComponent(probability=0.35, groups=4, size=1, loss=THREE),
     )
     found = correct_guess_distribution(
         LossDistribution(elements=4, kinds=kinds), guesses=3
@@ -115,7 +117,7 @@ def test_kinds_of_output_mix_and_the_rest_is_silent():
 
 def test_all_or_nothing_is_all_right_or_coins():
     sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
-    kind = Kind(probability=0.3, groups=1, size=10, loss=sure)
+    kind = OutputComponent(probability=0.3, groups=1, size=10, loss=sure)
     found = correct_guess_distribution(
         LossDistribution(elements=10, kinds=(kind,)), guesses=10
     )

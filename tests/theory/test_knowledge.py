@@ -125,7 +125,7 @@ def test_full_knowledge_of_noisy_counts_is_that_of_one_noisy_coin():
     rng = np.random.default_rng(1)
     found = knowledge(mechanism, elements=60, guesses=60, rng=rng)
     assert found.full.low <= stats.norm.cdf(1 / 1.6) <= found.full.high
-    one_run = levels(mechanism, elements=60).best.value
+    one_run = levels(mechanism, elements=60).best_accuracy.value
     assert one_run < found.in_turn.low
     assert found.in_turn.high < found.full.low
 
@@ -211,7 +211,7 @@ def test_local_mechanisms_have_no_interference():
         rng=np.random.default_rng(3),
         runs=200,
     )
-    best = levels(LocalGaussian(sigma=1.0), elements=50, guesses=10).best.value
+    best = levels(LocalGaussian(sigma=1.0), elements=50, guesses=10).best_accuracy.value
     assert found.full.low <= best <= found.full.high
     assert found.in_turn.low <= best <= found.in_turn.high
 

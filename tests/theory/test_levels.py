@@ -39,21 +39,32 @@ def test_three_ways_lead_to_one_answer():
     assert closed.how == "closed form"
     assert listed.how == "enumeration of 2^6 coins"
     assert seen.how.startswith("simulation of 2000 runs")
-    for name in ("average_case", "best", "average_element"):
+    for name in ("average_case_accuracy", "best_accuracy", "average_element_accuracy"):
         exact = getattr(closed, name)
         assert exact.is_exact
         assert getattr(listed, name).value == pytest.approx(exact.value)
         assert getattr(seen, name).low <= exact.value <= getattr(seen, name).high
-    assert closed.worst_case == listed.worst_case == seen.worst_case == inf
-    assert closed.distributional.value == listed.distributional.value == inf
-    assert closed.efficacy is closed.best
+    assert (
+        closed.worst_case_epsilon
+        == listed.worst_case_epsilon
+        == seen.worst_case_epsilon
+        == inf
+    )
+    assert (
+        closed.distributional_epsilon.value
+        == listed.distributional_epsilon.value
+        == inf
+    )
+    assert closed.efficacy is closed.best_accuracy
 
 
 def test_a_guarantee_is_the_worst_case_at_its_delta():
     found = levels(LocalGaussian(sigma=1.0), elements=10**6, guesses=100, delta=1e-5)
-    assert found.worst_case == pytest.approx(4.37718, abs=1e-4)
-    assert found.distributional.value == pytest.approx(found.worst_case, abs=1e-8)
-    assert levels(LocalGaussian(sigma=1.0), elements=10).worst_case == inf
+    assert found.worst_case_epsilon == pytest.approx(4.37718, abs=1e-4)
+    assert found.distributional_epsilon.value == pytest.approx(
+        found.worst_case_epsilon, abs=1e-8
+    )
+    assert levels(LocalGaussian(sigma=1.0), elements=10).worst_case_epsilon == inf
 
 
 class OfWhichNothingIsProved:
@@ -68,36 +79,38 @@ def test_a_worst_case_that_is_not_known_is_not_called_infinite():
     rng = np.random.default_rng(1)
     found = levels(OfWhichNothingIsProved(), elements=20, rng=rng, runs=50)
     assert found.how.endswith("; the worst case is not known")
-    assert found.worst_case == inf  # all that can be said from above
+    assert found.worst_case_epsilon == inf  # all that can be said from above
     assert "not known" not in levels(Xor(elements=20), elements=20).how
 
 
 def test_without_a_guarantee_the_worst_case_is_enumerated():
     rows = np.array([[0.75, 0.25], [0.25, 0.75]])
-    assert levels(FiniteTable(rows=rows), elements=1).worst_case == pytest.approx(
-        log(3)
-    )
+    assert levels(
+        FiniteTable(rows=rows), elements=1
+    ).worst_case_epsilon == pytest.approx(log(3))
     open_book = FiniteTable(rows=np.eye(4))
-    assert levels(open_book, elements=2).worst_case == inf
+    assert levels(open_book, elements=2).worst_case_epsilon == inf
 
 
 def test_a_guarantee_of_nothing_is_infinite():
-    assert levels(Xor(elements=3), elements=3).worst_case == inf
-    assert levels(count(10**6), elements=10**6).worst_case == inf
+    assert levels(Xor(elements=3), elements=3).worst_case_epsilon == inf
+    assert levels(count(10**6), elements=10**6).worst_case_epsilon == inf
 
 
 def test_a_worst_case_at_delta_is_enumerated_too():
     rows = np.array([[0.75, 0.25], [0.25, 0.75]])
     found = levels(FiniteTable(rows=rows), elements=1, delta=0.25)
     # 0.75 - e^epsilon 0.25 = 0.25
-    assert found.worst_case == pytest.approx(log(2))
-    assert found.distributional.value == pytest.approx(log(2))
+    assert found.worst_case_epsilon == pytest.approx(log(2))
+    assert found.distributional_epsilon.value == pytest.approx(log(2))
 
 
 def test_all_elements_are_guessed_unless_told_otherwise():
     found = levels(LocalGaussian(sigma=1.0), elements=9)
     assert found.guesses == 9
-    assert found.best.value == pytest.approx(found.average_element.value)
+    assert found.best_accuracy.value == pytest.approx(
+        found.average_element_accuracy.value
+    )
 
 
 def test_a_probability_is_turned_into_its_epsilon():
@@ -111,7 +124,11 @@ def test_a_probability_is_turned_into_its_epsilon():
 @pytest.mark.parametrize("epsilon", [20.0, 34.0, 36.0, 37.0, 800.0])
 def test_accuracies_next_to_one_keep_their_epsilon(epsilon):
     found = levels(LocalRandomisedResponse(epsilon=epsilon), elements=10)
-    for chance in (found.best, found.average_case, found.average_element):
+    for chance in (
+        found.best_accuracy,
+        found.average_case_accuracy,
+        found.average_element_accuracy,
+    ):
         assert found.as_epsilon(chance).value == pytest.approx(epsilon, rel=1e-6)
 
 
@@ -153,31 +170,41 @@ def test_a_guarantee_that_the_law_contradicts_is_refused():
 
 def some_levels(**changes):
     exact = {
-        "distributional": 2.0,
-        "average_case": 0.8,
-        "best": 0.7,
-        "average_element": 0.6,
+        "distributional_epsilon": 2.0,
+        "average_case_accuracy": 0.8,
+        "best_accuracy": 0.7,
+        "average_element_accuracy": 0.6,
     }
     values = {name: Estimate.exact(value) for name, value in exact.items()}
-    fixed = {"elements": 5, "guesses": 2, "delta": 0.0, "worst_case": 3.0, "how": ""}
+    fixed = {
+        "elements": 5,
+        "guesses": 2,
+        "delta": 0.0,
+        "worst_case_epsilon": 3.0,
+        "how": "",
+    }
     return Levels(**(fixed | values | changes))
 
 
 def test_rounding_does_not_break_the_chain_but_nonsense_does():
-    assert some_levels(best=Estimate.exact(0.8 + 1e-9)).best.value > 0.8
-    with pytest.raises(InvalidInputError, match="average_element <= best"):
-        some_levels(best=Estimate.exact(0.85))
+    assert (
+        some_levels(best_accuracy=Estimate.exact(0.8 + 1e-9)).best_accuracy.value > 0.8
+    )
+    with pytest.raises(
+        InvalidInputError, match="average_element_accuracy <= best_accuracy"
+    ):
+        some_levels(best_accuracy=Estimate.exact(0.85))
     with pytest.raises(InvalidInputError, match="1/2 <="):
-        some_levels(average_element=Estimate.exact(0.4))
+        some_levels(average_element_accuracy=Estimate.exact(0.4))
     with pytest.raises(InvalidInputError, match="guesses must be at most elements=5"):
         some_levels(guesses=6)
-    with pytest.raises(InvalidInputError, match="worst_case"):
-        some_levels(worst_case=-1.0)
+    with pytest.raises(InvalidInputError, match="worst_case_epsilon"):
+        some_levels(worst_case_epsilon=-1.0)
 
 
 def test_at_positive_delta_the_distributional_level_may_lie_below_the_averages():
-    found = some_levels(delta=0.3, distributional=Estimate.exact(0.0))
-    assert found.distributional.value == 0.0
+    found = some_levels(delta=0.3, distributional_epsilon=Estimate.exact(0.0))
+    assert found.distributional_epsilon.value == 0.0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,11 @@ from dpaudit.mechanisms.local import (
     LocalLaplace,
     LocalRandomisedResponse,
 )
-from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    LossDistribution,
+    OutputComponent,
+)
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import GaussianDP
@@ -157,7 +161,9 @@ def test_a_hundred_million_groups_are_summed_to_ten_digits(subtests):
             )
             law = LossDistribution(
                 elements=3 * groups,
-                kinds=(Kind(probability=0.5, groups=groups, size=3, loss=loss),),
+                kinds=(
+                    OutputComponent(probability=0.5, groups=groups, size=3, loss=loss),
+                ),
             )
             with mpmath.workdps(40):  # E[min(k, 3 B)] = k - sum (k - 3 b) P[B = b]
                 p = mpmath.mpf(float(loss.tail(1.0)))
@@ -182,7 +188,8 @@ def test_levels_beyond_the_exponents_of_floats():
         values=np.array([1.0, 900.0]), probabilities=np.array([0.75, 0.25])
     )
     law = LossDistribution(
-        elements=1, kinds=(Kind(probability=1.0, groups=1, size=1, loss=loss),)
+        elements=1,
+        kinds=(OutputComponent(probability=1.0, groups=1, size=1, loss=loss),),
     )
     # (1 - e^(epsilon - 900)) / 4 = 0.1 at epsilon = 900 + ln 0.6
     assert levels_from_loss.epsilon_at(law, 0.1) == pytest.approx(900 + log(0.6))

@@ -14,8 +14,8 @@ from dpaudit.mechanisms.local import (
 )
 from dpaudit.mechanisms.loss_distribution import (
     DiscreteLoss,
-    Kind,
     LossDistribution,
+    OutputComponent,
     SmoothLoss,
 )
 from dpaudit.mechanisms.noise import GaussianNoise, GeometricNoise, LaplaceNoise
@@ -36,7 +36,7 @@ ALPHA = 0.05
 
 def randomised_response(elements: int, loss: float) -> list[OutputLikelihood]:
     law = DiscreteLoss(values=np.array([loss]), probabilities=np.ones(1))
-    kind = Kind(probability=1.0, groups=elements, size=1, loss=law)
+    kind = OutputComponent(probability=1.0, groups=elements, size=1, loss=law)
     return elementwise_likelihood(LossDistribution(elements=elements, kinds=(kind,)))
 
 
@@ -202,7 +202,7 @@ def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
     smooth = SmoothLoss(
         tail_at=lambda t: np.where(t <= 0, 1.0, np.exp(-2 * t)), breaks=(0.0, 15.0)
     )
-    kind = Kind(probability=1.0, groups=500, size=1, loss=smooth)
+    kind = OutputComponent(probability=1.0, groups=500, size=1, loss=smooth)
     found = limit(
         elementwise_likelihood(LossDistribution(elements=500, kinds=(kind,))),
         alpha=ALPHA,
@@ -212,7 +212,7 @@ def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
     for values in (points[:-1], points[1:]):
         chances = np.exp(-2 * points[:-1]) - np.exp(-2 * points[1:])
         law = DiscreteLoss(values=values, probabilities=chances / chances.sum())
-        coarse = Kind(probability=1.0, groups=500, size=1, loss=law)
+        coarse = OutputComponent(probability=1.0, groups=500, size=1, loss=law)
         ends.append(
             limit(
                 elementwise_likelihood(LossDistribution(elements=500, kinds=(coarse,))),
@@ -226,7 +226,7 @@ def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
 def test_all_or_nothing_says_nothing_most_of_the_time() -> None:
     """Everything is revealed with a chance of 0.01: the null is hit as seldom."""
     sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
-    kind = Kind(probability=0.01, groups=100, size=1, loss=sure)
+    kind = OutputComponent(probability=0.01, groups=100, size=1, loss=sure)
     law = elementwise_likelihood(LossDistribution(elements=100, kinds=(kind,)))
     power, _ = power_at_most(law, 1.0, alpha=ALPHA)
     # Always right when revealed, which the null almost never is; the rest at random.

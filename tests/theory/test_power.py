@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds import Counts, Exact, test_claim
+from dpaudit.bounds import Counts, Exact, judge_claim
 from dpaudit.bounds.power import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.theory.power import bounds_by_count, power
@@ -87,7 +87,9 @@ def test_the_chance_to_refute_is_a_sum_over_single_tests(claim):
     m, r, alpha = 60, 40, 0.05
     law = binomial(r, 0.75)
     refuted = [
-        test_claim(claim, Counts(canaries=m, guesses=r, correct=v), alpha=alpha).refuted
+        judge_claim(
+            claim, Counts(canaries=m, guesses=r, correct=v), alpha=alpha
+        ).refuted
         for v in range(r + 1)
     ]
     found = power(law, canaries=m, guesses=r, claim=claim, delta=0.0, alpha=alpha)

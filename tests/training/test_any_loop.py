@@ -17,8 +17,8 @@ from dpaudit import (
     Verdict,
 )
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
-from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.configuration import StepsAlike
+from dpaudit.errors import InvalidInputError, InvalidRunError
+from dpaudit.game.configuration import StepSegment
 from dpaudit.game.findings import inconclusive
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
@@ -193,7 +193,7 @@ def test_a_resumed_run_has_the_configuration_of_all_its_steps(tmp_path):
         loop(audit, noise=2.26, steps=3)
     one, other = (each.finish().training.configuration for each in (whole, again))
     assert one == other
-    assert one.schedule == (StepsAlike(steps=7, noise=2.26, clip=None, rate=0.2),)
+    assert one.schedule == (StepSegment(steps=7, noise=2.26, clip=None, rate=0.2),)
 
 
 def test_a_resumed_loop_gives_the_same_transcript(tmp_path):
@@ -214,7 +214,7 @@ def test_a_resumed_loop_gives_the_same_transcript(tmp_path):
     one, other = whole.finish(), again.finish()
     assert one.transcript.to_json() == other.transcript.to_json()
     assert KEY.secret not in (tmp_path / "state.npz").read_bytes()
-    with pytest.raises(VoidAuditError, match="belongs to another audit"):
+    with pytest.raises(InvalidRunError, match="belongs to another audit"):
         started(key=fixed_key(bytes(32))).resume(tmp_path / "state.npz")
     (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(InvalidInputError, match="holds no state"):
@@ -230,11 +230,11 @@ def test_what_joins_follows_the_coins():
 
 def test_a_sum_without_canaries_is_refused():
     audit = started()
-    with pytest.raises(VoidAuditError, match=r"contributions\(\) was not asked"):
+    with pytest.raises(InvalidRunError, match=r"contributions\(\) was not asked"):
         audit.observe(np.zeros(1000))
     audit.contributions()
     audit.observe(np.zeros(1000))
-    with pytest.raises(VoidAuditError, match=r"contributions\(\) was not asked"):
+    with pytest.raises(InvalidRunError, match=r"contributions\(\) was not asked"):
         audit.observe(np.zeros(1000))
 
 

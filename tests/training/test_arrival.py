@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpaudit import ApproxDP, Coins, Design, OneRun
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Status
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
@@ -24,7 +24,9 @@ CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)
 N, STEPS, NOISE = 500, 40, 1.5
 
 
-def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM, steps=STEPS):
+def audited(
+    step, *, seed=0, knows_real_sums=True, canaries=N, claim=CLAIM, steps=STEPS
+):
     """The result of a loop in which a step goes as it is told."""
     rules = OneRun(guesses=canaries // 5)
     design = Design(canaries=canaries, rules=rules, claim=claim)
@@ -34,14 +36,14 @@ def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM, steps=STEP
         key=fixed_key(rng.bytes(32)),
         dimension=canaries,
         sample_rate=0.2,
-        real_sums=real_sums,
+        knows_real_sums=knows_real_sums,
         unchecked=("sampling", "gradients", "clipping"),
     )
     for _ in range(steps):
         real = 0.3 * rng.normal(size=canaries) + 0.1
         noise = NOISE * rng.normal(size=canaries)
         noisy, known = step(audit.contributions(), real, noise)
-        audit.observe(noisy, **({"real_sums": known} if real_sums else {}))
+        audit.observe(noisy, **({"real_sums": known} if knows_real_sums else {}))
     return audit.finish()
 
 
@@ -50,15 +52,15 @@ def honest(joined, real, noise):
 
 
 @cache
-def honest_run(seed, *, real_sums=True):
-    return audited(honest, seed=seed, real_sums=real_sums)
+def honest_run(seed, *, knows_real_sums=True):
+    return audited(honest, seed=seed, knows_real_sums=knows_real_sums)
 
 
-@pytest.mark.parametrize("real_sums", [True, False])
-def test_an_honest_loop_is_not_void(real_sums):
+@pytest.mark.parametrize("knows_real_sums", [True, False])
+def test_an_honest_loop_is_not_void(knows_real_sums):
     """Five errors of 25 slopes: a false alarm once in 60,000 times."""
-    for seed in range(20 if real_sums else 5):
-        result = honest_run(seed, real_sums=real_sums)
+    for seed in range(20 if knows_real_sums else 5):
+        result = honest_run(seed, knows_real_sums=knows_real_sums)
         signal = result.training.signal
         assert signal.error < 0.08
         assert abs(signal.slope - 1) < 5 * signal.error
@@ -250,7 +252,7 @@ def test_a_state_that_holds_something_else_is_refused(sealed):
 
 
 def test_what_tells_the_coins_cannot_be_pickled():
-    with pytest.raises(VoidAuditError):
+    with pytest.raises(InvalidRunError):
         Arrivals(4, KEY).__reduce__()
 
 
@@ -279,5 +281,5 @@ def test_a_loop_that_loses_its_canaries_is_not_reassured(fault):
 
 
 def test_a_loop_of_no_steps_is_void():
-    with pytest.raises(VoidAuditError, match="no training step has run"):
+    with pytest.raises(InvalidRunError, match="no training step has run"):
         audited(FAULTS["halved"], steps=0)

@@ -23,7 +23,7 @@ DESIGN = Design(
 
 def opened(design=DESIGN, **options):
     read = Setting(framework="none", rate=0.3)
-    told = {"sample_rate": 0.3, "read": read, "real_sums": False} | options
+    told = {"sample_rate": 0.3, "read": read, "knows_real_sums": False} | options
     return TrainingAudit(design=design, key=KEY, **told)
 
 
@@ -31,7 +31,7 @@ def trained(audit, steps=10):
     """Show the audit noisy sums of steps that always have the same noise."""
     for _ in range(steps):
         joined = audit.contributions()
-        rng = np.random.default_rng(audit.reading.steps)
+        rng = np.random.default_rng(audit.likelihood.steps)
         audit.observe(joined + 0.5 * rng.normal(size=len(joined)), joined)
     return audit
 
@@ -40,13 +40,13 @@ def finished(audit, **options):
     return audit.finish(**options)
 
 
-@pytest.mark.parametrize("real_sums", [True, False])
-def test_the_design_says_what_was_read_and_who_looks(real_sums):
-    audit = opened(real_sums=real_sums)
+@pytest.mark.parametrize("knows_real_sums", [True, False])
+def test_the_design_says_what_was_read_and_who_looks(knows_real_sums):
+    audit = opened(knows_real_sums=knows_real_sums)
     assert audit.design.setting == Setting(
         per_coordinate=2, framework="none", rate=0.3, notes={"plan": "ours"}
     )
-    known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
+    known = ThreatModel.KNOWN_RECORDS if knows_real_sums else ThreatModel.ALL_ITERATES
     assert audit.design.threat_model is known
     assert audit.commitment.holds_for(KEY, audit.design)
     assert coordinates_needed(audit.design) == 300
@@ -66,7 +66,7 @@ def test_what_a_holder_saves_comes_back_beside_the_state(tmp_path):
     second = opened()
     state = second.read_state(path)
     assert state["rank"].tolist() == [3]
-    assert second.reading.steps == 0  # nothing was taken over yet
+    assert second.likelihood.steps == 0  # nothing was taken over yet
     second.resume(state)
     one, other = trained(opened(), steps=10), trained(second, steps=4)
     assert finished(one) == finished(other)

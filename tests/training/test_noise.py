@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from dpaudit.dpsgd.strategy import Toeplitz
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import BUDGET, Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.testing import fixed_key
@@ -867,7 +867,7 @@ def test_a_state_that_holds_something_else_is_refused(sealed):
 
 
 def test_what_tells_the_coins_cannot_be_pickled():
-    with pytest.raises(VoidAuditError):
+    with pytest.raises(InvalidRunError):
         watched(honest(24, 2)).__reduce__()
 
 

@@ -23,7 +23,7 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.dpsgd.sums import canary_log_odds
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -52,16 +52,16 @@ def run(audit, *, divide_by=1.0, rows=ROWS, seed=0, steps=range(STEPS)):
     noise = np.linalg.solve(rows, white)
     real = 0.1 * rng.normal(size=(STEPS, CANARIES))
     for step in steps:
-        told = {"real_sums": real[step]} if audit._real_sums else {}
+        told = {"real_sums": real[step]} if audit._knows_real_sums else {}
         audit.observe(audit.contributions() + noise[step] + real[step], **told)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-@pytest.mark.parametrize("real_sums", [True, False])
-def test_the_noise_decides(rate, real_sums):
+@pytest.mark.parametrize("knows_real_sums", [True, False])
+def test_the_noise_decides(rate, knows_real_sums):
     """Fixed seeds; an honest run is refuted in 5 % of seeds at most."""
     for divide_by, verdict in ((1.0, False), (6.0, True)):
-        audit = opened(sample_rate=rate, real_sums=real_sums)
+        audit = opened(sample_rate=rate, knows_real_sums=knows_real_sums)
         run(audit, divide_by=divide_by)
         assert audit.finish().refuted is verdict
 
@@ -86,26 +86,26 @@ def test_a_matched_filter_shows_more_than_reading_steps_as_if_independent():
 
 
 def test_noise_is_held_against_what_was_stated_once_it_is_independent_again():
-    audit = opened(real_sums=True)
+    audit = opened(knows_real_sums=True)
     run(audit)
     result = audit.finish()
     assert not result.faults
     # 2,880 values: a standard error of 0.013.
     measured = re.search(r"measured ([\d.]+) ±", " ".join(str(result).split()))
     assert abs(float(measured[1]) - 1) < 0.06
-    audit = opened(real_sums=True)
+    audit = opened(knows_real_sums=True)
     run(audit, rows=np.eye(STEPS))  # not correlated at all, whatever was said
     assert audit.finish().verdict is not Verdict.NO_VIOLATION_DETECTED
 
 
 def test_an_interrupted_audit_ends_as_one_that_was_not(tmp_path):
     for rate in (1.0, 0.5):
-        whole = opened(sample_rate=rate, real_sums=True)
+        whole = opened(sample_rate=rate, knows_real_sums=True)
         run(whole)
-        first = opened(sample_rate=rate, real_sums=True)
+        first = opened(sample_rate=rate, knows_real_sums=True)
         run(first, steps=range(7))
         first.save(tmp_path / "state.npz")
-        second = opened(sample_rate=rate, real_sums=True)
+        second = opened(sample_rate=rate, knows_real_sums=True)
         second.resume(tmp_path / "state.npz")
         run(second, steps=range(7, STEPS))
         assert second.finish() == whole.finish()
@@ -165,7 +165,7 @@ def test_a_step_more_than_the_strategy_has_is_refused():
         audit.contributions()
         audit.observe(np.zeros(CANARIES))
     audit.contributions()
-    with pytest.raises(VoidAuditError, match="strategy is for 3 steps"):
+    with pytest.raises(InvalidRunError, match="strategy is for 3 steps"):
         audit.observe(np.zeros(CANARIES))
 
 
@@ -183,9 +183,9 @@ def test_several_canaries_with_patterns_of_their_own_are_refused():
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_guesses_are_as_often_right_as_their_odds_say(rate):
     """Within four standard errors: 1 seed in 16,000 fails, and this one is fixed."""
-    audit = opened(sample_rate=rate, real_sums=True)
+    audit = opened(sample_rate=rate, knows_real_sums=True)
     run(audit, divide_by=3.0)
-    odds = canary_log_odds(audit._audit.reading.log_likelihood())
+    odds = canary_log_odds(audit._audit.likelihood.log_likelihood())
     bits = Coins(key=KEY, count=CANARIES).bits()
     right, sure = (odds > 0) == bits, special.expit(np.abs(odds))
     error = np.sqrt(np.mean(sure * (1 - sure)) / CANARIES)
@@ -194,7 +194,7 @@ def test_guesses_are_as_often_right_as_their_odds_say(rate):
 
 def test_arrival_is_as_sure_as_among_independent_noise():
     """Canaries of all steps are 4 in noise of one: the error follows from that."""
-    audit = opened(real_sums=True)
+    audit = opened(knows_real_sums=True)
     run(audit, divide_by=3.0)
     signal = audit.finish().training.signal
     assert abs(signal.slope - 1) < 4 * signal.error

@@ -335,7 +335,7 @@ def audit():
         key=fixed_key(bytes(range(32))),
         dimension=WIDE + 1,
         sample_rate=0.5,
-        real_sums=True,
+        knows_real_sums=True,
     )
 
 

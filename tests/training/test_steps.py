@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpaudit.game.configuration import StepsAlike
+from dpaudit.game.configuration import StepSegment
 from dpaudit.game.findings import Stage
 from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.steps import ConfiguredSteps, accounting_faults
@@ -10,7 +10,8 @@ from dpaudit.training.steps import ConfiguredSteps, accounting_faults
 
 def faults(history, *runs, before=0):
     steps = ConfiguredSteps(
-        StepsAlike(steps=n, noise=noise, clip=1.0, rate=rate) for noise, rate, n in runs
+        StepSegment(steps=n, noise=noise, clip=1.0, rate=rate)
+        for noise, rate, n in runs
     )
     found = list(accounting_faults(history, steps, before=before))
     assert all(each.stage is Stage.ACCOUNTING for each in found)
@@ -73,7 +74,7 @@ def test_steps_are_kept_in_few_runs_and_come_back_from_an_array():
     steps = ConfiguredSteps()
     for k in range(100):
         noise = 2.0 if k < 60 else 1.0
-        steps.add(StepsAlike(steps=1, noise=noise, clip=None, rate=0.1))
+        steps.add(StepSegment(steps=1, noise=noise, clip=None, rate=0.1))
     assert [(each.steps, each.noise) for each in steps.runs] == [(60, 2.0), (40, 1.0)]
     again = ConfiguredSteps.restored(steps.saved())
     assert (again.runs, again.count) == (steps.runs, 100)

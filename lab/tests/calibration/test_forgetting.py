@@ -13,7 +13,7 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.methods import test_claim as verdict_on
+from dpaudit.bounds.methods import judge_claim as verdict_on
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.unequal import UnequalCoins
@@ -198,7 +198,7 @@ def forgets(monkeypatch):
     monkeypatch.setattr(whole, "judge", forgetful_judge)
     monkeypatch.setattr(
         whole,
-        "test_claim",
+        "judge_claim",
         lambda claim, reading, *, alpha, bound: verdict_on(
             replace(claim, delta=0.0), reading, alpha=alpha
         ),

@@ -16,7 +16,7 @@ from sweep_tools import InOrder
 from typer.testing import CliRunner
 
 from dpaudit.cli import app
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration import pipeline
 from dpaudit_lab.calibration.pipeline import (
@@ -233,7 +233,7 @@ def test_a_road_is_closed_only_where_a_run_is_combined_with_itself(subtests):
 
 def test_a_road_that_refuses_every_audit_does_not_look_tested(monkeypatch):
     def closed(_given):
-        raise VoidAuditError("some scores are equal")
+        raise InvalidRunError("some scores are equal")
 
     monkeypatch.setattr(pipeline, "ROADS", {**ROADS, "one run": closed})
     for case in (ONE_RUN, replace(ONE_RUN, way=Way.DRAWN)):
@@ -245,7 +245,7 @@ def test_a_road_that_refuses_every_audit_does_not_look_tested(monkeypatch):
 def test_a_road_that_refuses_some_audits_says_how_many(monkeypatch):
     def choosy(given):
         if given.bits[0]:
-            raise VoidAuditError("the first coin is a one")
+            raise InvalidRunError("the first coin is a one")
         return bool(given.bits[1])
 
     monkeypatch.setattr(pipeline, "ROADS", {**ROADS, "one run": choosy})

@@ -164,9 +164,9 @@ def test_no_rounds_are_left_out_that_the_bound_rejects(null, limit):
         reading = Rounds(
             canaries=80,
             rounds=tuple(played),
-            weights=(1.0,) * 4,
+            round_weights=(1.0,) * 4,
             uniforms=tuple(uniforms[audit]),
-            noise_uniform=noise[audit],
+            chance_uniform=noise[audit],
             **limit,
         )
         expected.append(rejected(StoufferRounds(), reading, null.claim))

@@ -8,8 +8,8 @@ import pytest
 
 from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.independent_runs import IndependentRuns
-from dpaudit.bounds.methods import test_claim as verdict_on
-from dpaudit.bounds.readings import Counts, Unequal
+from dpaudit.bounds.methods import judge_claim as verdict_on
+from dpaudit.bounds.readings import BiasedCoinCounts, Counts
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.mixtures import (
@@ -83,7 +83,7 @@ def test_unequal_coins_are_counted_from_both_ends():
     for log_odds, bits in zip(draws.log_odds, draws.bits, strict=True):
         order = np.argsort(-log_odds, kind="stable")
         right = bits[order[:50]].sum() + (bits[order[-5:]] == 0).sum()
-        reading = Unequal(
+        reading = BiasedCoinCounts(
             canaries=100,
             inclusion=0.9,
             guesses_in=50,

@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from dpaudit import Design, Key, OneRun, Pairs, PureDP
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Submission
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.local import LocalRandomisedResponse
@@ -120,11 +120,11 @@ def test_shards_that_are_missing_repeated_or_of_another_audit_are_refused():
         )
         for i in range(3)
     ]
-    with pytest.raises(VoidAuditError, match="begins at 1, got 2"):
+    with pytest.raises(InvalidRunError, match="begins at 1, got 2"):
         conclude_tallies([parts[0], parts[2]])
-    with pytest.raises(VoidAuditError, match="begins at 1, got 0"):
+    with pytest.raises(InvalidRunError, match="begins at 1, got 0"):
         conclude_tallies([parts[0], parts[0]])
-    with pytest.raises(VoidAuditError, match="cover blocks 0 to 1 of 3"):
+    with pytest.raises(InvalidRunError, match="cover blocks 0 to 1 of 3"):
         conclude_tallies(parts[:2])
     other = tally_local(
         SURE,
@@ -135,7 +135,7 @@ def test_shards_that_are_missing_repeated_or_of_another_audit_are_refused():
         shard=1,
         shards=3,
     )
-    with pytest.raises(VoidAuditError, match="different audits"):
+    with pytest.raises(InvalidRunError, match="different audits"):
         conclude_tallies([parts[0], other])
     with pytest.raises(InvalidInputError, match="no tally"):
         conclude_tallies([])
@@ -149,7 +149,7 @@ def test_more_guesses_than_designed_are_refused_over_all_shards():
         )
         for i in range(2)
     ]
-    with pytest.raises(VoidAuditError, match="the design allows guesses=70000"):
+    with pytest.raises(InvalidRunError, match="the design allows guesses=70000"):
         conclude_tallies(parts)
 
 
@@ -161,7 +161,7 @@ def test_a_tally_of_another_design_is_refused():
         )
         for i, plan in enumerate(plans)
     ]
-    with pytest.raises(VoidAuditError, match="different audits"):
+    with pytest.raises(InvalidRunError, match="different audits"):
         conclude_tallies(parts)
 
 
@@ -184,5 +184,5 @@ def test_a_block_is_guessed_within_itself(index, guess, message):
             return Submission(index=np.array(index), guess=np.array(guess))
 
     plan = design(OneRun(guesses=5), canaries=5)
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         tally_local(SURE, Odd(), pairs=SURE.pairs, design=plan, key=KEY)

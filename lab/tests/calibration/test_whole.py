@@ -11,7 +11,7 @@ from dpaudit.bounds.readings import Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.game.design import Design
 from dpaudit.game.result import judge
-from dpaudit.game.rules import AdaptiveClasses, Classes
+from dpaudit.game.rules import AdaptiveClasses, WeightClasses
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.mechanisms.noise import GeometricNoise
 from dpaudit.mechanisms.sets import CountInSets
@@ -109,7 +109,7 @@ def test_no_guesser_is_idle(case, monkeypatch):
 @pytest.mark.parametrize(
     "rules",
     [
-        Classes(weights=(3.0, 1.0), guesses=(10, 15)),
+        WeightClasses(weights=(3.0, 1.0), guesses=(10, 15)),
         AdaptiveClasses(weights=(1.0, 2.0), guesses=(10, 10)),
     ],
     ids=repr,

@@ -250,7 +250,7 @@ def test_valid_rules_stay_below_the_truth_on_average(few):
 
 def test_rounds_take_whole_coordinates_in_turn():
     for s, plan in PLANS.items():
-        assert len(plan.rounds.weights) % s == 0
+        assert len(plan.rounds.round_weights) % s == 0
         assert plan.committed < 1000 * s
 
 
@@ -264,11 +264,11 @@ def test_rounds_are_what_a_plan_proposes(s):
         purpose="bound",
     ).rules
     rounds = PLANS[s].rounds
-    assert len(planned.weights) == len(rounds.weights)
-    assert planned.weights == pytest.approx(rounds.weights, abs=0.02)
+    assert len(planned.round_weights) == len(rounds.round_weights)
+    assert planned.round_weights == pytest.approx(rounds.round_weights, abs=0.02)
     # They are planned from simulations, and around the best little changes.
-    assert planned.start == pytest.approx(rounds.start, abs=0.1)
-    assert planned.jump == pytest.approx(rounds.jump, abs=0.11)
+    assert planned.min_epsilon == pytest.approx(rounds.min_epsilon, abs=0.1)
+    assert planned.max_jump == pytest.approx(rounds.max_jump, abs=0.11)
 
 
 def test_guesses_about_one_coordinate_each_are_as_many_as_the_normal_law_has():

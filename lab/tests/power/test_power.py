@@ -35,7 +35,7 @@ from dpaudit_lab.power.plan import (
     Guesses,
     best_guesses,
     class_sizes,
-    expected_bound,
+    expected_count_bound,
     expected_weighted,
     planned,
 )
@@ -131,7 +131,7 @@ def test_the_law_of_right_guesses_is_that_of_a_simulation():
     ("task", "guesses"), [(SMALL, 12), (Task(canaries=3000, delta=1e-4), 150)]
 )
 def test_the_expected_bound_is_the_sum_over_all_counts(bound, task, guesses):
-    found = expected_bound(bound, task, guesses)
+    found = expected_count_bound(bound, task, guesses)
     assert found == pytest.approx(summed(bound, task, guesses), abs=1e-3)
 
 
@@ -182,7 +182,7 @@ def test_a_million_canaries_are_promised_what_was_asked_for():
     task = Task(canaries=10**6)
 
     def expected(guesses):
-        return expected_bound(Exact(), task, guesses)
+        return expected_count_bound(Exact(), task, guesses)
 
     best = best_guesses(expected, least=1030, most=1080)
     assert 1030 < best < 1080
@@ -286,7 +286,7 @@ def test_mean_bounds_are_those_planned():
         method = SurestCounted(key="any", bound=bound, guesses=40)
         found = [method.epsilon_lower(draw(task, i)) for i in range(100)]
         error = np.std(found, ddof=1) / 10
-        assert abs(np.mean(found) - expected_bound(bound, task, 40)) < 5 * error
+        assert abs(np.mean(found) - expected_count_bound(bound, task, 40)) < 5 * error
 
 
 def test_classes_hold_all_guesses():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._codec import Extended, Words
+from dpaudit._codec import PossiblyInfinite, PrintableText
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 from dpaudit.stats.search import (
@@ -81,18 +81,18 @@ class LowerBound:
     epsilon_lower: float
     delta: float
     alpha: float
-    method: Words
-    reference: Words
-    tier: Words = "A"
+    method: PrintableText
+    reference: PrintableText
+    tier: PrintableText = "A"
 
     def __str__(self) -> str:
         return (
-            f"epsilon >= {self.shown} at delta = {self.delta:g} "
-            f"({self.sure}; method {self.method}, tier {self.tier})"
+            f"epsilon >= {self.text} at delta = {self.delta:g} "
+            f"({self.confidence_text}; method {self.method}, tier {self.tier})"
         )
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The bound as text, with as many decimals as it has, rounded down."""
         return self.rounded(self.epsilon_lower)
 
@@ -104,7 +104,7 @@ class LowerBound:
         return rounded_down(epsilon)
 
     @property
-    def sure(self) -> str:
+    def confidence_text(self) -> str:
         """How often it may be wrong, and of which programs that is known."""
         apart = " in runs that share nothing" if self.method in _METHODS_OF_RUNS else ""
         return (
@@ -132,14 +132,14 @@ class ParameterBound:
     """
 
     parameter_lower: float
-    parameter: Words
-    family: Words
-    model_epsilon: Extended
+    parameter: PrintableText
+    family: PrintableText
+    model_epsilon: PossiblyInfinite
     delta: float
     alpha: float
-    method: Words
-    reference: Words
-    tier: Words = "B"
+    method: PrintableText
+    reference: PrintableText
+    tier: PrintableText = "B"
 
     def __post_init__(self) -> None:
         for name in ("parameter_lower", "model_epsilon"):
@@ -369,7 +369,9 @@ class GameBound(ABC, Generic[R]):
         above = nextafter(alpha, 1.0)
         return min(found, alpha) if lower >= epsilon else max(found, above)
 
-    def test_claim(self, reading: R, /, claim: Guarantee, *, alpha: float) -> ClaimTest:
+    def judge_claim(
+        self, reading: R, /, claim: Guarantee, *, alpha: float
+    ) -> ClaimTest:
         """Return whether a reading refutes a claim at a level (``claim_p_value``)."""
         _validate.error_level("alpha", alpha)
         p_value = self.claim_p_value(reading, claim, alpha=alpha)

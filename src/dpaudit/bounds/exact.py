@@ -18,8 +18,8 @@ stochastically fewer than Bin(r, p), and a binomial tail is a p-value. The lower
 on epsilon is Clopper's and Pearson's limit on a rate, as log-odds: a beta quantile. As
 this holds given the output, the number of guesses may depend on the output too.
 
-*Independent runs* (``Classic``). Each run has one coin: it decides which of two
-neighbouring data sets the mechanism sees, and the guesser names it or abstains. The
+*Independent runs* (``SeparateRunsBound``). Each run has one coin: it decides which of
+two neighbouring data sets the mechanism sees, and the guesser names it or abstains. The
 output of any (epsilon, delta)-DP run can be simulated from this: with probability delta
 the coin itself, otherwise a randomised response to it. So of ``r`` guesses about ``n``
 runs, those about revealed coins are certainly correct, at most ``K ~ Bin(n, delta)`` of
@@ -58,9 +58,9 @@ from dpaudit.stats.binomial import (
 )
 
 __all__ = [
-    "Classic",
     "Exact",
     "Pure",
+    "SeparateRunsBound",
 ]
 
 
@@ -178,12 +178,12 @@ class Pure(GameBound[Counts]):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Classic(GameBound[Counts]):
+class SeparateRunsBound(GameBound[Counts]):
     """The bound for independent runs; ``canaries`` counts the runs.
 
     Example:
         >>> runs = Counts(canaries=1000, guesses=1000, correct=880)
-        >>> print(Classic().epsilon_lower(runs, delta=1e-5, alpha=0.05))
+        >>> print(SeparateRunsBound().epsilon_lower(runs, delta=1e-5, alpha=0.05))
         epsilon >= 1.829 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does in runs that share nothing; method separate, tier A)
     """

@@ -59,7 +59,7 @@ from typing import ClassVar, final
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, add_price
 from dpaudit.bounds.readings import HalfCounts
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.privacy.guarantees import Adjacency, Guarantee
 from dpaudit.stats.hypergeometric import NoncentralTails
 
@@ -114,12 +114,12 @@ program does; method hypergeometric, tier A)
         """Return the log of the p-value of a claim, a point or a whole curve.
 
         Raises:
-            VoidAuditError: A swap is taken to change one record, and the claim is not
+            InvalidRunError: A swap is taken to change one record, and the claim is not
                 for replacing one.
         """
         replaced = claim.adjacency is Adjacency.REPLACE_ONE
         if counts.records_per_swap == 1 and not replaced:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"a swap of two canaries changes two records where the claim is for "
                 f"{claim.adjacency}: records_per_swap must be 2"
             )

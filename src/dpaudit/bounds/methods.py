@@ -12,18 +12,18 @@ from dpaudit.bounds.bound import (
     ParameterBound,
 )
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
     Bets,
+    BiasedCoinCounts,
     Counts,
     HalfCounts,
     Ranked,
     Reading,
     Rounds,
-    Unequal,
     Weighted,
 )
 from dpaudit.bounds.rounds import StoufferRounds
@@ -40,11 +40,13 @@ __all__ = [
     "CountsMethod",
     "bound_counts",
     "bound_for",
+    "judge_claim",
     "proved_methods",
-    "test_claim",
 ]
 
-CountsMethod: TypeAlias = Exact | Pure | Steinke | Adaptive | Classic | GaussianFamily
+CountsMethod: TypeAlias = (
+    Exact | Pure | Steinke | Adaptive | SeparateRunsBound | GaussianFamily
+)
 
 METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
     {
@@ -52,7 +54,7 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
         "pure": Pure(),
         "adaptive": Adaptive(),
         "steinke": Steinke(),
-        "separate": Classic(),
+        "separate": SeparateRunsBound(),
         "gdp": GaussianFamily(),
     }
 )
@@ -62,7 +64,7 @@ _BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]
     MappingProxyType(
         {
             Counts: (Exact(), Adaptive()),
-            Unequal: (UnequalCoins(), None),
+            BiasedCoinCounts: (UnequalCoins(), None),
             HalfCounts: (Hypergeometric(), None),
             Ranked: (RankedLooks(), None),
             Weighted: (WeightedGuesses(), AdaptiveSlots()),
@@ -108,12 +110,12 @@ def bound_for(reading: Reading) -> AnyBound:
     return found
 
 
-def test_claim(
+def judge_claim(
     claim: Guarantee,
     reading: Reading,
     *,
     alpha: float,
-    bound: AnyBound | None = None,  # noqa: PT028 (no test)
+    bound: AnyBound | None = None,
 ) -> ClaimTest:
     """Return whether a reading refutes a claim at level ``alpha``.
 
@@ -129,16 +131,13 @@ def test_claim(
     Example:
         >>> from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
-        >>> print(test_claim(ApproxDP(epsilon=2.5, delta=1e-5), counts, alpha=0.05))
+        >>> print(judge_claim(ApproxDP(epsilon=2.5, delta=1e-5), counts, alpha=0.05))
         the claim (epsilon = 2.5, delta = 1e-05)-DP is refuted (p = 0.0017)
-        >>> print(test_claim(GaussianDP(mu=1.0), counts, alpha=0.05))
+        >>> print(judge_claim(GaussianDP(mu=1.0), counts, alpha=0.05))
         the claim (mu = 1)-GDP is not refuted (p = 0.87)
     """
     by = bound_for(reading) if bound is None else bound
-    return by.test_claim(reading, claim, alpha=alpha)
-
-
-test_claim.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test
+    return by.judge_claim(reading, claim, alpha=alpha)
 
 
 def proved_methods(counts: Counts) -> tuple[str, ...]:

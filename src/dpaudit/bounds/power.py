@@ -27,7 +27,7 @@ from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bound import AnyBound, PointEstimate
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Guarantee
@@ -121,7 +121,7 @@ def least_refuting(
             guesses=guesses,
             correct=correct,
         )
-        return test_claim(claim, counts, alpha=alpha, bound=bound).refuted
+        return judge_claim(claim, counts, alpha=alpha, bound=bound).refuted
 
     return least_yes(refutes, 0, guesses)
 

@@ -22,17 +22,17 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit._registry import Registry
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 __all__ = [
     "WIDEST_JUMP",
     "Bets",
+    "BiasedCoinCounts",
     "Counts",
     "HalfCounts",
     "Ranked",
     "Reading",
     "Rounds",
-    "Unequal",
     "Weighted",
     "check_at_once",
     "check_jump",
@@ -141,7 +141,7 @@ class Counts(Reading):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unequal(Reading):
+class BiasedCoinCounts(Reading):
     """Counts where coins are not fair: each includes with one known probability.
 
     Attributes:
@@ -388,54 +388,56 @@ class Rounds(Reading):
         canaries: Canaries of all rounds together.
         rounds: What was guessed in each round, all at once, then revealed. The weight
             of a class is the log-odds of being right that the guesser stated.
-        weights: What each round counts, fixed before the run.
+        round_weights: What each round counts, fixed before the run.
         uniforms: For each round a uniform number from committed randomness, which the
             guesser could not know before the round's guesses were in.
-        jump: The most that a right guess may add to the evidence, in its standard
+        max_jump: The most that a right guess may add to the evidence, in its standard
             deviations, fixed before the run; canary ``i`` was played in round ``i``
             modulo the number of rounds. None if neither was fixed.
-        noise: Share of the evidence's variance that is committed chance, at most half.
-        noise_uniform: A uniform number from committed randomness for it.
+        chance_share: Share of the evidence's variance that is committed chance, at most
+            half.
+        chance_uniform: A uniform number from committed randomness for it.
     """
 
     canaries: int
     rounds: tuple[Weighted, ...]
-    weights: tuple[float, ...]
+    round_weights: tuple[float, ...]
     uniforms: tuple[float, ...]
-    jump: float | None = None
-    noise: float = 0.0
-    noise_uniform: float = 0.5
+    max_jump: float | None = None
+    chance_share: float = 0.0
+    chance_uniform: float = 0.5
 
     kind = "rounds"
     adaptive = True
 
     def __post_init__(self) -> None:
         _validate.make_whole(self, canaries=1)
-        if not len(self.rounds) == len(self.weights) == len(self.uniforms) > 0:
+        if not len(self.rounds) == len(self.round_weights) == len(self.uniforms) > 0:
             raise InvalidInputError(
-                "rounds, weights and uniforms must have one entry per round, got "
-                f"{len(self.rounds)}, {len(self.weights)} and {len(self.uniforms)}"
+                "rounds, round_weights and uniforms must have one entry per round, got "
+                f"{len(self.rounds)}, {len(self.round_weights)} and "
+                f"{len(self.uniforms)}"
             )
-        if not all(0 <= w <= _LARGEST_WEIGHT for w in self.weights) or not any(
-            self.weights
+        if not all(0 <= w <= _LARGEST_WEIGHT for w in self.round_weights) or not any(
+            self.round_weights
         ):
             raise InvalidInputError(
-                f"weights must be >= 0, finite and not all 0, and at most "
-                f"{_LARGEST_WEIGHT:g}, got {self.weights}"
+                f"round_weights must be >= 0, finite and not all 0, and at most "
+                f"{_LARGEST_WEIGHT:g}, got {self.round_weights}"
             )
-        object.__setattr__(self, "weights", tuple(map(float, self.weights)))
+        object.__setattr__(self, "round_weights", tuple(map(float, self.round_weights)))
         if any(played.adaptive for played in self.rounds):
             raise InvalidInputError(
                 "the guesses of a round are made all at once, got adaptive=True"
             )
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
-        for uniform in (*self.uniforms, self.noise_uniform):
+        for uniform in (*self.uniforms, self.chance_uniform):
             _validate.probability("uniforms", uniform)
-        check_jump(self.jump, self.noise)
+        check_jump(self.max_jump, self.chance_share)
         for r, played in enumerate(self.rounds):
             most = len(range(r, self.canaries, len(self.rounds)))
-            if self.jump is not None and sum(played.guesses) > most:
+            if self.max_jump is not None and sum(played.guesses) > most:
                 raise InvalidInputError(
                     f"with a jump, round {r} of {len(self.rounds)} is for {most} of "
                     f"{self.canaries} canaries, got guesses={played.guesses}"
@@ -514,26 +516,26 @@ def check_at_once(reading: Counts | Weighted, method: str) -> None:
         >>> counts = Counts(canaries=9, guesses=2, correct=1, adaptive=True)
         >>> check_at_once(counts, "exact")
         Traceback (most recent call last):
-        dpaudit.errors.VoidAuditError: the exact bound is proved for guesses made all \
+        dpaudit.errors.InvalidRunError: the exact bound is proved for guesses made all \
 at once, and these were made while coins were revealed; use the adaptive bound
     """
     if reading.adaptive:
         proved = "slots" if reading.counted is None else "adaptive"
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the {method} bound is proved for guesses made all at once, and these "
             f"were made while coins were revealed; use the {proved} bound"
         )
 
 
-def check_jump(jump: float | None, noise: float) -> None:
-    """Refuse a jump or a share of noise that rounds cannot be played with."""
-    if jump is not None and not 0 < jump <= WIDEST_JUMP:
+def check_jump(max_jump: float | None, chance_share: float) -> None:
+    """Refuse a jump or a share of chance that rounds cannot be played with."""
+    if max_jump is not None and not 0 < max_jump <= WIDEST_JUMP:
         raise InvalidInputError(
-            f"jump must be positive and at most {WIDEST_JUMP:g}, or None for no "
-            f"limit, got jump={jump!r}"
+            f"max_jump must be positive and at most {WIDEST_JUMP:g}, or None for no "
+            f"limit, got max_jump={max_jump!r}"
         )
-    if not 0 <= noise <= 0.5:
+    if not 0 <= chance_share <= 0.5:
         raise InvalidInputError(
-            "noise is a share of the variance and must be from 0 to 0.5, got "
-            f"noise={noise!r}"
+            "chance_share is a share of the variance and must be from 0 to 0.5, got "
+            f"chance_share={chance_share!r}"
         )

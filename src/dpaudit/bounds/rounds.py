@@ -16,18 +16,19 @@ probability, the claim is not rejected, so that luck alone refutes nothing.
 
 What delta can add. Without further rules every guess is coupled with a coin of chance
 ``p``; the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``,
-which is added. With a ``jump``, two things are fixed beforehand: canary ``i`` is played
-in round ``i`` modulo the number of rounds, and no right guess may raise the sum by more
-than ``jump``: scores are limited, and a round of few guesses uses less than its share
-(how much is known before its coins are). After round ``r`` the sum still waits for
-independent normals of variance ``rest_r`` or more, so one guess of that round decides
-with a probability no larger than that of a normal of that variance to fall into an
-interval of length ``jump`` around its mean, and delta adds at most
+which is added. With a ``max_jump``, two things are fixed beforehand: canary ``i`` is
+played in round ``i`` modulo the number of rounds, and no right guess may raise the sum
+by more than ``max_jump``: scores are limited, and a round of few guesses uses less than
+its share (how much is known before its coins are). After round ``r`` the sum still
+waits for independent normals of variance ``rest_r`` or more, so one guess of that round
+decides with a probability no larger than that of a normal of that variance to fall into
+an interval of length ``max_jump`` around its mean, and delta adds at most
 
-    delta / (1 + e^epsilon) * sum over canaries of 2 Phi(jump / (2 sqrt(rest_r))) - 1.
+    delta / (1 + e^epsilon)
+    * sum over canaries of 2 Phi(max_jump / (2 sqrt(rest_r))) - 1.
 
-``noise`` is a share of the variance that is committed chance, added at the end: it is
-what the last round waits for.
+``chance_share`` is a share of the variance that is committed chance, added at the end:
+it is what the last round waits for.
 
 The tests of different epsilons do not bound one event, so the lower bound is the last
 epsilon of a fixed grid before the first that is not rejected. The grid begins at
@@ -54,19 +55,19 @@ from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.limited_score import UNRESOLVED, empty_score, limited_score
 
 __all__ = [
-    "MOST_NOISE_SHARE",
+    "MAX_CHANCE_SHARE",
     "TAIL_ROOM",
     "StoufferRounds",
     "evidence_by_round",
     "guess_weights",
-    "noise_share",
+    "least_chance_share",
     "round_score",
     "round_shares",
     "rounds_price",
 ]
 
 _LARGEST_WEIGHT = 8  # weights are whole numbers up to it
-MOST_NOISE_SHARE = 0.5  # the largest share of the variance that may be committed chance
+MAX_CHANCE_SHARE = 0.5  # the largest share of the variance that may be committed chance
 _NEGLIGIBLE_SHARE = 1e-6  # a share of which nothing would be seen
 TAIL_ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
@@ -82,7 +83,7 @@ class StoufferRounds(GameBound[Rounds]):
         ...     committed=False,
         ... )
         >>> game = Rounds(
-        ...     canaries=100, rounds=(first, first), weights=(1.0, 1.0),
+        ...     canaries=100, rounds=(first, first), round_weights=(1.0, 1.0),
         ...     uniforms=(0.5, 0.5),
         ... )
         >>> StoufferRounds().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
@@ -119,14 +120,14 @@ class StoufferRounds(GameBound[Rounds]):
 def _log_p_value(rounds: Rounds, epsilon: float, delta: float) -> float:
     price = rounds_price(
         canaries=rounds.canaries,
-        weights=rounds.weights,
-        jump=rounds.jump,
-        noise=rounds.noise,
+        round_weights=rounds.round_weights,
+        max_jump=rounds.max_jump,
+        chance_share=rounds.chance_share,
         epsilon=epsilon,
         delta=delta,
     )
     evidence, left = evidence_by_round(rounds, epsilon)
-    if left > MOST_NOISE_SHARE + 1e-9:
+    if left > MAX_CHANCE_SHARE + 1e-9:
         return 0.0  # hardly a guess speaks against the claim
     unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
     return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
@@ -139,25 +140,25 @@ def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], floa
         The sum after nothing, after each round, and last with committed chance; and
         the share of the variance that was left to that.
     """
-    shares = round_shares(rounds.weights, rounds.noise)
+    shares = round_shares(rounds.round_weights, rounds.chance_share)
     evidence, left = [0.0], 1.0
     for share, played, uniform in zip(
         shares, rounds.rounds, rounds.uniforms, strict=True
     ):
-        step = inf if rounds.jump is None or share == 0 else rounds.jump / share
+        step = inf if rounds.max_jump is None or share == 0 else rounds.max_jump / share
         used, score = round_score(played, epsilon, uniform, step)
         evidence.append(evidence[-1] + share * used * score)
         left -= (share * used) ** 2
-    chance = sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
+    chance = sqrt(max(left, 0.0)) * empty_score(rounds.chance_uniform)
     return [*evidence, evidence[-1] + chance], left
 
 
 def rounds_price(
     *,
     canaries: int,
-    weights: Sequence[float],
-    jump: float | None,
-    noise: float,
+    round_weights: Sequence[float],
+    max_jump: float | None,
+    chance_share: float,
     epsilon: float,
     delta: float,
 ) -> float:
@@ -165,58 +166,59 @@ def rounds_price(
 
     Args:
         canaries: How many canaries the game has.
-        weights: What each round counts.
-        jump: The most that one right guess may add to the sum; None for no limit, and
-            canaries that may be played in any round.
-        noise: Share of the variance that is committed chance.
+        round_weights: What each round counts.
+        max_jump: The most that one right guess may add to the sum; None for no limit,
+            and canaries that may be played in any round.
+        chance_share: Share of the variance that is committed chance.
         epsilon: Of the claim.
         delta: Of the claim.
 
     Example:
-        >>> for jump in (None, 0.1):
+        >>> for max_jump in (None, 0.1):
         ...     price = rounds_price(
-        ...         canaries=10_000, weights=(1.0,) * 10, jump=jump, noise=0.02,
-        ...         epsilon=1.0, delta=1e-5,
+        ...         canaries=10_000, round_weights=(1.0,) * 10, max_jump=max_jump,
+        ...         chance_share=0.02, epsilon=1.0, delta=1e-5,
         ...     )
         ...     print(round(price, 4))
         0.0269
         0.0023
     """
     whole = coupling_price(canaries, epsilon, delta)
-    if jump is None:
+    if max_jump is None:
         return whole
-    shares = np.square(round_shares(weights, noise))
-    rest = noise + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
+    shares = np.square(round_shares(round_weights, chance_share))
+    rest = chance_share + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):  # nothing is waited for: one guess may decide
-        decides = special.erf(jump / np.sqrt(8 * rest))
+        decides = special.erf(max_jump / np.sqrt(8 * rest))
     decides[shares == 0] = 0.0
     return whole * float(_played(canaries, len(shares)) @ decides) / canaries
 
 
-def noise_share(
+def least_chance_share(
     *,
     canaries: int,
-    weights: Sequence[float],
-    jump: float | None,
-    noise: float,
+    round_weights: Sequence[float],
+    max_jump: float | None,
+    chance_share: float,
     epsilon: float,
 ) -> float:
     """Return the share of committed chance if every canary is guessed; the least.
 
     Example:
-        >>> for jump in (0.05, 0.5):
-        ...     left = noise_share(
-        ...         canaries=200, weights=(1.0,) * 4, jump=jump, noise=0.0, epsilon=1.0
+        >>> for max_jump in (0.05, 0.5):
+        ...     left = least_chance_share(
+        ...         canaries=200, round_weights=(1.0,) * 4, max_jump=max_jump,
+        ...         chance_share=0.0, epsilon=1.0
         ...     )
         ...     print(round(left, 2))
         0.93
         0.0
     """
-    shares = round_shares(weights, noise)
-    if jump is None:
-        return noise
+    shares = round_shares(round_weights, chance_share)
+    if max_jump is None:
+        return chance_share
     deviations = np.sqrt(_played(canaries, len(shares)) * _variance(epsilon))
-    used = np.minimum(shares, jump / TAIL_ROOM * deviations)
+    used = np.minimum(shares, max_jump / TAIL_ROOM * deviations)
     return max(0.0, 1.0 - float(used @ used))
 
 
@@ -327,8 +329,10 @@ def _played(canaries: int, rounds: int) -> NDArray[np.int64]:
     return canaries // rounds + (np.arange(rounds) < canaries % rounds)
 
 
-def round_shares(weights: Sequence[float], noise: float) -> NDArray[np.float64]:
-    """Return the weights such that their squares and the noise add up to one."""
-    w = np.asarray(weights, np.float64)
+def round_shares(
+    round_weights: Sequence[float], chance_share: float
+) -> NDArray[np.float64]:
+    """Return the weights such that their squares and chance_share add up to one."""
+    w = np.asarray(round_weights, np.float64)
     w = w / w.max()  # their ratios count; squares of tiny ones would vanish
-    return np.asarray(w * sqrt((1 - noise) / float(w @ w)))
+    return np.asarray(w * sqrt((1 - chance_share) / float(w @ w)))

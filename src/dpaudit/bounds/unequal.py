@@ -35,7 +35,7 @@ from dpaudit.bounds.bound import (
     GameBound,
     add_price,
 )
-from dpaudit.bounds.readings import Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts
 from dpaudit.bounds.weighted import most_decides
 from dpaudit.stats.weighted import weighted_tail
 
@@ -44,11 +44,11 @@ __all__ = ["UnequalCoins"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class UnequalCoins(GameBound[Unequal]):
+class UnequalCoins(GameBound[BiasedCoinCounts]):
     """The bound for a known inclusion probability other than one half.
 
     Example:
-        >>> nothing = Unequal(
+        >>> nothing = BiasedCoinCounts(
         ...     canaries=1000, inclusion=0.9, guesses_in=1000, guesses_out=0,
         ...     correct=905, committed=True,
         ... )
@@ -60,7 +60,9 @@ class UnequalCoins(GameBound[Unequal]):
     reference: ClassVar[str] = "docs/explanation/exact-bound.md"
     rises_without_delta: ClassVar[bool] = True
 
-    def log_p_value(self, counts: Unequal, *, epsilon: float, delta: float) -> float:
+    def log_p_value(
+        self, counts: BiasedCoinCounts, *, epsilon: float, delta: float
+    ) -> float:
         """Return the log of the p-value of a claim."""
         _validate.nonnegative("epsilon", epsilon)
         _validate.probability("delta", delta)
@@ -76,12 +78,12 @@ class UnequalCoins(GameBound[Unequal]):
         price = counts.canaries * delta * _price(counts, odds_in, odds_out)
         return add_price(tail.log_upper, price)
 
-    def one_event(self, counts: Unequal) -> bool:
+    def one_event(self, counts: BiasedCoinCounts) -> bool:
         """Return whether the output did not decide on the two numbers of guesses."""
         return counts.committed
 
 
-def _price(counts: Unequal, odds_in: float, odds_out: float) -> float:
+def _price(counts: BiasedCoinCounts, odds_in: float, odds_out: float) -> float:
     """Return what a canary's delta can add to the probability of the tail."""
     pi, price = counts.inclusion, 0.0
     made = (counts.guesses_in, counts.guesses_out)

@@ -48,7 +48,7 @@ from dpaudit.bounds.bound import (
     add_price,
 )
 from dpaudit.bounds.readings import Weighted, check_at_once
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = [
@@ -143,7 +143,7 @@ whatever the program does; method slots, tier A)
     def log_p_value(self, slots: Weighted, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
         if not slots.committed:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "slots must be fixed before the run: an adaptive guesser that chooses "
                 "how many guesses to make of which weight can stop when ahead"
             )

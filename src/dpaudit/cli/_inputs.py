@@ -8,7 +8,7 @@ import typer
 from dpaudit import _canonical
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import Observer, naming_file, read_text
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 __all__ = [
     "IdOption",
@@ -104,7 +104,7 @@ def read_key(path: Path, registered: "lib.Registration") -> "lib.Key":
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
     commitment = registered.commitment
     if commitment is not None and not commitment.holds_for(key, registered.design):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{path} is not the key that the design was registered with: the "
             "commitment does not hold for it"
         )

@@ -9,8 +9,8 @@ from dpaudit.bounds.methods import ABOUT as ABOUT
 from dpaudit.bounds.methods import METHODS as METHODS
 from dpaudit.bounds.methods import bound_counts as bound_counts
 from dpaudit.bounds.methods import bound_for as bound_for
+from dpaudit.bounds.methods import judge_claim as judge_claim
 from dpaudit.bounds.methods import proved_methods as proved_methods
-from dpaudit.bounds.methods import test_claim as test_claim
 from dpaudit.bounds.readings import Counts as Counts
 from dpaudit.bounds.readings import Reading as Reading
 from dpaudit.dpsgd.planning import plan_audit as plan_audit
@@ -25,7 +25,7 @@ from dpaudit.evidence import Registration as Registration
 from dpaudit.evidence import ScoreFiles as ScoreFiles
 from dpaudit.evidence import VerificationCheck as VerificationCheck
 from dpaudit.evidence import evidence_of as evidence_of
-from dpaudit.evidence import naming as naming
+from dpaudit.evidence import identify_run as identify_run
 from dpaudit.evidence import open_envelope as open_envelope
 from dpaudit.evidence import register as register
 from dpaudit.evidence import score_files as score_files

@@ -49,7 +49,7 @@ def read_checked(path: Path) -> "tuple[lib.Result, str]":
         result = lib.Result.from_json(text)
         found = lib.check_result(result)
     for each in found:
-        if each.finding is lib.VerificationOutcome.FAILS:
+        if each.outcome is lib.VerificationOutcome.FAILS:
             raise InvalidInputError(
                 f"{path}: this result does not hold ({each.name}: {each.sentence}); "
                 "it was changed, or made otherwise than by an audit"
@@ -59,7 +59,7 @@ def read_checked(path: Path) -> "tuple[lib.Result, str]":
 
 def _unchecked(found: "Iterable[lib.VerificationCheck]") -> str:
     """Say why the numbers of a result are the word of whoever wrote it."""
-    said = {each.name: each.sentence for each in found if each.finding == "not checked"}
+    said = {each.name: each.sentence for each in found if each.outcome == "not checked"}
     if "bound" in said:
         return f"Not checked: {said['bound']}."
     if "tally" in said:

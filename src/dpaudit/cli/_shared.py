@@ -18,8 +18,8 @@ from dpaudit.cli._outputs import Output, check_files
 from dpaudit.errors import (
     DpAuditError,
     InvalidInputError,
+    InvalidRunError,
     Remedy,
-    VoidAuditError,
     printable,
 )
 
@@ -144,7 +144,7 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
             except BrokenPipeError:
                 _close_quietly()
                 raise typer.Exit(_PIPE_CLOSED) from None
-            except VoidAuditError as error:
+            except InvalidRunError as error:
                 said = error.worded(_REMEDIES)
                 leave(
                     name,

@@ -220,7 +220,7 @@ def _test(
 ) -> "lib.ClaimTest":
     bound = None if method is None else lib.METHODS[method]
     assert not isinstance(bound, lib.GaussianFamily)  # it tests no such claim
-    return lib.test_claim(claim, read, alpha=alpha, bound=bound)
+    return lib.judge_claim(claim, read, alpha=alpha, bound=bound)
 
 
 def _ended(

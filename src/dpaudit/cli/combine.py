@@ -12,7 +12,7 @@ from dpaudit.cli import _library as lib
 from dpaudit.cli._outputs import verdict_json
 from dpaudit.cli._results import read_result
 from dpaudit.cli._shared import JsonOption
-from dpaudit.errors import VoidAuditError, on_one_line
+from dpaudit.errors import InvalidRunError, on_one_line
 
 _FORMAT = "dpaudit.combination.1"
 
@@ -56,7 +56,7 @@ def _curve(results: "Sequence[lib.Result]") -> "lib.Guarantee | None":
         return None
     first = lib.encode(claims[0])
     if len(claims) < len(tests) or any(lib.encode(claim) != first for claim in claims):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "the runs were not all held against one accountant's curve; runs of one "
             "claim can be combined"
         )
@@ -83,9 +83,9 @@ def _notes(found: "lib.CombinedResult") -> list[str]:
 def _text(
     found: "lib.CombinedResult", paths: Sequence[Path], notes: Sequence[str]
 ) -> str:
-    lines, void = [str(found)], found.verdict is lib.Verdict.INVALID_RUN
+    lines, invalid_run = [str(found)], found.verdict is lib.Verdict.INVALID_RUN
     for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True):
-        shown = "" if void else f"; p = {p_value:.3g}; {run.bound}"
+        shown = "" if invalid_run else f"; p = {p_value:.3g}; {run.bound}"
         lines.append(f"  {on_one_line(str(path))}: {run.verdict}{shown}")
     return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
 

@@ -61,7 +61,7 @@ def _json(found: "lib.Explanation") -> str:
             "assumptions": list(found.assumptions),
             "not_exercised": list(found.not_exercised),
             "remarks": lib.described(found.remarks, found.unit),
-            "limit": lib.encode(found.most),
+            "limit": lib.encode(found.limit),
             "text": str(found),
         }
     )

@@ -16,7 +16,7 @@ from dpaudit.cli._outputs import (
     end_audit,
 )
 from dpaudit.cli._shared import IndependentOption, JsonOption, naming_file, read_text
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 
 
 def merge(
@@ -64,7 +64,7 @@ def _check_registered(found: "list[lib.ScoreTally]", design: Path | None) -> Non
     for tally in found:
         same = tally.commitment == registered.commitment
         if tally.design != registered.design or not same:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"the tallies are not of what {design} registered: its design or its "
                 "commitment is another"
             )

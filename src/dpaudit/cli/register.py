@@ -83,7 +83,7 @@ def register(
         guesses=guesses,
         observer=observer or Observer.OUTPUT,
         setting=replace(
-            lib.naming(program=program, nonce=nonce),
+            lib.identify_run(program=program, nonce=nonce),
             pooled_runs=_pooled(pooled_runs, guesses),
         ),
     )

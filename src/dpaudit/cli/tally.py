@@ -25,7 +25,7 @@ from dpaudit.cli._inputs import (
 )
 from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import JsonOption
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 
 
 def tally(
@@ -95,7 +95,7 @@ def _check_key(found: "lib.ScoreTally", key: "lib.Key | None") -> None:
     if found.commitment is not None and (
         key is None or not found.commitment.holds_for(key, found.design)
     ):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "the workers read another key: the file that --key names must be the same "
             "on every machine"
         )

@@ -31,7 +31,7 @@ from dpaudit.dpsgd.likelihood import (
 from dpaudit.dpsgd.participation import Participation, weights
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.strategy import Strategy, Whitening
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 __all__ = ["MatchedSums", "PatternLikelihood"]
 
@@ -368,7 +368,7 @@ class _Cohort:
 def check_length(strategy: Strategy, seen: int) -> None:
     """Refuse a step that a strategy has no column for."""
     if strategy.steps is not None and seen >= strategy.steps:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the strategy is for {strategy.steps} steps, and another was taken: what "
             "its noise is, nobody said; pass the strategy of the whole run"
         )

@@ -44,7 +44,7 @@ __all__ = [
     "SeenSums",
     "SimulatedSampling",
     "canary_log_odds",
-    "count_likelihood",
+    "likelihood_for_sampling",
     "simulate_sums",
 ]
 
@@ -156,7 +156,7 @@ class DiracSums:
         part: slice,
     ) -> None:
         """Work through all steps of a stretch of coordinates."""
-        likelihood = count_likelihood(
+        likelihood = likelihood_for_sampling(
             coordinates=part.stop - part.start,
             per_coordinate=self.per_coordinate,
             sampling=self.sampling,
@@ -191,7 +191,7 @@ def canary_log_odds(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.repeat(ExchangeablePosterior(log_likelihood).log_odds(first), s)
 
 
-def count_likelihood(
+def likelihood_for_sampling(
     *,
     coordinates: int,
     per_coordinate: int,
@@ -200,7 +200,7 @@ def count_likelihood(
     """Return the likelihood that belongs to a way of joining, with nothing seen.
 
     Example:
-        >>> likelihood = count_likelihood(
+        >>> likelihood = likelihood_for_sampling(
         ...     coordinates=1, per_coordinate=1, sampling=PlusMinus(rate=1.0)
         ... )
         >>> likelihood.observe(np.array([-0.5]), scale=1.0)

@@ -10,7 +10,7 @@ from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files
 from dpaudit.evidence.gathering import evidence_of
 from dpaudit.evidence.loading import load
 from dpaudit.evidence.record import Evidence
-from dpaudit.evidence.registration import Registration, naming, register
+from dpaudit.evidence.registration import Registration, identify_run, register
 from dpaudit.evidence.verification import (
     Verification,
     VerificationCheck,
@@ -29,8 +29,8 @@ __all__ = [
     "VerificationCheck",
     "VerificationOutcome",
     "evidence_of",
+    "identify_run",
     "load",
-    "naming",
     "open_envelope",
     "register",
     "score_files",

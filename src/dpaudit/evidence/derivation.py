@@ -19,7 +19,7 @@ import numpy as np
 
 from dpaudit._codec import encode
 from dpaudit.bounds.readings import Bets, Ranked, Reading
-from dpaudit.errors import DpAuditError, MissingExtraError, VoidAuditError, on_one_line
+from dpaudit.errors import DpAuditError, InvalidRunError, MissingExtraError, on_one_line
 from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.origin import differences, wrong_coins
 from dpaudit.evidence.record import Evidence
@@ -29,12 +29,13 @@ from dpaudit.evidence.verification import (
     VerificationOutcome,
     fails,
     holds,
-    open_question,
+    unchecked,
 )
 from dpaudit.game.coins import Coins, Key
-from dpaudit.game.configuration import Detectable
+from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, Status, agree
+from dpaudit.game.power_text import describe_detectable
 from dpaudit.game.result import (
     Result,
     bound_of,
@@ -46,18 +47,17 @@ from dpaudit.game.result import (
 )
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import read_scores, ties_control
-from dpaudit.game.strength import would_catch
+from dpaudit.game.scores import reading_of_scores, ties_control
 from dpaudit.game.text.findings import sentence
 from dpaudit.game.text.results import noise_detected, stages_by_status
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE_RATE, TIES, Verdict
+from dpaudit.game.verdict import BETTER_THAN_CHANCE, TIES, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.tables.sources import ScoreTable
 from dpaudit.training.result import detected_as_run, judge_accountant
 
 __all__ = [
-    "check_bound",
+    "check_bound_follows",
     "check_guesses",
     "check_obeyed",
     "check_result",
@@ -72,11 +72,12 @@ def check_runs(stated: Result, design: Design) -> None:
     """Refuse a bound that does not hold for the game registered.
 
     Raises:
-        VoidAuditError: It is for another game, or one training is said to be many runs.
+        InvalidRunError: It is for another game, or one training is said to be many
+            runs.
     """
     check_method(stated.bound.method, design.rules)
     if stated.training is not None and design.runs > 1:
-        raise VoidAuditError("a training is one run, and not a run for every coin")
+        raise InvalidRunError("a training is one run, and not a run for every coin")
 
 
 def judged_again(stated: Result, registration: Registration) -> Result:
@@ -112,18 +113,18 @@ def scored_again(
     With it, their summary and what ties broken against the auditor decided.
 
     Raises:
-        VoidAuditError: The table voids the audit, or its coins are not the key's.
+        InvalidRunError: The table voids the audit, or its coins are not the key's.
     """
     ties: tuple[Finding, ...] = ()
     if key is not None:
         coins = Coins(key=key, count=design.canaries)
-        reading = read_scores(table.ids, coins, table.scores, design=design)
+        reading = reading_of_scores(table.ids, coins, table.scores, design=design)
         truth = coins.at(table.ids.astype(np.int64))
         if table.bits is not None and not np.array_equal(table.bits, truth):
-            raise VoidAuditError("the coins in the files are not those of the key")
+            raise InvalidRunError("the coins in the files are not those of the key")
     elif table.bits is not None:
         truth, said = table.bits, files.coins_were_independent
-        reading = read_scores(
+        reading = reading_of_scores(
             table.ids,
             truth,
             table.scores,
@@ -132,7 +133,7 @@ def scored_again(
         )
         ties = ties_control(truth, table.scores, design=design)
     else:
-        raise VoidAuditError("the files hold no coins, and there is no key")
+        raise InvalidRunError("the files hold no coins, and there is no key")
     return reading, ScoreSummary.of(table.scores, truth), ties
 
 
@@ -140,7 +141,7 @@ def check_obeyed(transcript: Transcript, key: Key | None) -> None:
     """Refuse a transcript that no referee would have written.
 
     Raises:
-        VoidAuditError: It breaks the rules of its design.
+        InvalidRunError: It breaks the rules of its design.
 
     Example:
         >>> from dpaudit import Design, OneRun, PureDP
@@ -158,7 +159,7 @@ def check_obeyed(transcript: Transcript, key: Key | None) -> None:
         ... )
         >>> check_obeyed(blind, None)
         Traceback (most recent call last):
-        dpaudit.errors.VoidAuditError: 3 guesses were made, but the design allows \
+        dpaudit.errors.InvalidRunError: 3 guesses were made, but the design allows \
 guesses=2; the number must be fixed before the run
     """
     _check_canaries(transcript)
@@ -171,28 +172,28 @@ guesses=2; the number must be fixed before the run
 def _check_canaries(transcript: Transcript) -> None:
     index, n = transcript.index, transcript.design.canaries
     if len(index) and not (index.min() >= 0 and int(index.max()) < n):
-        raise VoidAuditError(f"a canary is none of those numbered from 0 to {n - 1}")
+        raise InvalidRunError(f"a canary is none of those numbered from 0 to {n - 1}")
     if len(np.unique(index)) < len(index):
-        raise VoidAuditError("a canary was named twice; each may be guessed once")
+        raise InvalidRunError("a canary was named twice; each may be guessed once")
     if not np.isin(transcript.guess, (-1, 0, 1)).all():
-        raise VoidAuditError("a guess is -1, 1, or 0 for a pass")
+        raise InvalidRunError("a guess is -1, 1, or 0 for a pass")
 
 
 def _check_turns(transcript: Transcript) -> None:
     turn, rules = transcript.turn, transcript.design.rules
     if not ((turn >= 0).all() and (turn[1:] >= turn[:-1]).all()):
-        raise VoidAuditError("turns must come in order")
+        raise InvalidRunError("turns must come in order")
     last = int(turn.max(initial=0))
     # Elsewhere turns in which nothing was submitted leave no trace, and do not count.
     if rules.turns is not None and last >= rules.turns:
-        raise VoidAuditError(f"turn {last} is one that the rules do not have")
+        raise InvalidRunError(f"turn {last} is one that the rules do not have")
     rules.check_turn(transcript.index, turn)
 
 
 def _check_stakes(transcript: Transcript) -> None:
     rules = transcript.design.rules
     if not rules.are_stakes(transcript.guess, transcript.stake):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"a stake is none that {type(rules).__name__} has, or is put on a pass"
         )
 
@@ -201,11 +202,11 @@ def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
     """Check committed chance: one number for each round, and one for the end."""
     size, held = transcript.design.rules.uniforms, transcript.uniforms
     if len(held) != size:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"there are {len(held)} uniforms, and the rules need {size}"
         )
     if key is not None and not np.array_equal(held, key.uniforms(size)):
-        raise VoidAuditError("the uniforms are not those of the key")
+        raise InvalidRunError("the uniforms are not those of the key")
 
 
 # Guesses for which a bound is found again, in seconds and little memory; a number that
@@ -222,7 +223,7 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[VerificationC
         # First: whatever fits is no longer than what the evidence itself holds.
         check_reading(evidence.result.reading, evidence.registration.design)
     except DpAuditError:
-        return []  # check_bound says so
+        return []  # check_bound_follows says so
     match guesses:
         case Transcript():
             return _check_transcript(guesses, evidence)
@@ -234,10 +235,10 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[VerificationC
             said = "the guesses are not part of the evidence; tallies were not checked"
         case _:
             assert_never(guesses)
-    return [open_question("tally", said)]
+    return [unchecked("tally", said)]
 
 
-def check_bound(
+def check_bound_follows(
     stated: Result, registered: Registration, *, scored: bool
 ) -> list[VerificationCheck]:
     """Check that bound and verdict follow from the tally.
@@ -253,7 +254,7 @@ def check_bound(
         if _takes_long(stated, registered.design):
             _, made = stated.reading.right_and_made()
             said = f"{made} guesses are too many to find it again"
-            return [open_question("bound", said)]
+            return [unchecked("bound", said)]
         derived = judged_again(stated, registered)
     except DpAuditError as error:
         return [fails("bound", f"the result does not follow: {error}")]
@@ -267,7 +268,7 @@ def check_bound(
     found += controls + _check_accountant(stated) + _check_ledger(stated)
     if stated.design.runs > 1:
         found.append(
-            open_question(
+            unchecked(
                 "independent runs",
                 "the bound holds if every coin had a run of its own, as its rules "
                 "say; a record cannot show that",
@@ -283,7 +284,7 @@ def check_result(result: Result) -> list[VerificationCheck]:
     """
     kept = result.transcript
     registered = Registration(design=result.design, commitment=result.commitment)
-    found = check_bound(result, registered, scored=False)
+    found = check_bound_follows(result, registered, scored=False)
     if kept is not None and len(kept.index):  # redacted evidence keeps an empty one
         found.append(_check_tally(kept.reading(), result, "guesses and stated coins"))
     return found
@@ -293,7 +294,7 @@ def _own(audit: Result, derived: Result) -> list[VerificationCheck]:
     """Say that a user's own bound was not found again, and what was."""
     found = audit.bound
     return [
-        open_question(
+        unchecked(
             "bound",
             f"it is by the method {found.method!r} ({found.reference}), which this "
             f"version does not have: that epsilon is at least {found.epsilon_lower:g} "
@@ -332,7 +333,7 @@ def _check_controls(
     audit = result
     if result.training is not None:
         audit = replace(result, training=replace(result.training, accountant=None))
-    stated = [each for each in audit.sanity_checks if each.code == CHANCE_RATE]
+    stated = [each for each in audit.sanity_checks if each.code == BETTER_THAN_CHANCE]
     if result.training is not None or not (stated or scored):
         return [], audit
     seen = effect_seen(audit.reading, design=audit.design)
@@ -348,14 +349,14 @@ def _check_controls(
         f"{sentence(seen)}. The word is the one that belongs to it"
     )
     checks = (*audit.sanity_checks, seen)
-    return [open_question("controls", said)], replace(audit, sanity_checks=checks)
+    return [unchecked("controls", said)], replace(audit, sanity_checks=checks)
 
 
 def check_strength(evidence: Evidence) -> list[VerificationCheck]:
     """Say what the design would have caught; it follows from nothing but the design."""
     audit = evidence.result
     claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
-    said = would_catch(audit, audit.design.claim) or (
+    said = describe_detectable(audit, audit.design.claim) or (
         f"No audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
         f"claim says {claimed:.3g}."
     )
@@ -377,7 +378,7 @@ def _check_detectable(stated: Result) -> list[VerificationCheck]:
         said = "the recorded configuration is not of these steps and canaries"
         return [fails(name, said)]
     found = detected_as_run(
-        stated.design, stated.claim_test, run, trusted=training.trusted
+        stated.design, stated.claim_test, run, evidence_share=training.evidence_share
     )
     if found is None or not _alike(training.detectable, found):
         other = "none, as the claim is refuted" if found is None else str(found.factor)
@@ -396,7 +397,7 @@ def _check_detectable(stated: Result) -> list[VerificationCheck]:
     ]
 
 
-def _alike(stated: Detectable, found: Detectable) -> bool:
+def _alike(stated: DetectableFault, found: DetectableFault) -> bool:
     """Return whether two forecasts agree, up to the last digits of a simulation."""
     if stated.factor is None or found.factor is None:
         return stated == found
@@ -436,7 +437,7 @@ def _check_accountant(stated: Result) -> list[VerificationCheck]:
     said = "not refuted" if word is Verdict.FAULT_FOUND else word
     registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
     return [
-        open_question(
+        unchecked(
             "accountant",
             "the result gives a verdict on a second claim, the accountant's curve. "
             "This curve was not registered, and may have been chosen afterwards: at "
@@ -457,7 +458,7 @@ def _check_ledger(stated: Result) -> list[VerificationCheck]:
     stages = stages_by_status(coverage, stated.verdict, statuses, unit=unit)
     said = " ".join([*faults, *stages])
     return [
-        open_question(
+        unchecked(
             "stages",
             "nothing shows what was seen while the training ran; whoever made the "
             f"record says: {said.removesuffix('.')}",
@@ -471,9 +472,9 @@ def _check_transcript(
     found, source = [_check_coins(transcript, evidence)], "guesses and coins"
     if evidence.key is None:
         source = "guesses and stated coins"
-    if found[-1].finding is not VerificationOutcome.FAILS:
+    if found[-1].outcome is not VerificationOutcome.FAILS:
         found.append(_check_rules(transcript, evidence))
-    if found[-1].finding is not VerificationOutcome.FAILS:
+    if found[-1].outcome is not VerificationOutcome.FAILS:
         found.append(_check_tally(transcript.reading(), evidence.result, source))
         found += _check_number(transcript, evidence.result)
     return found
@@ -485,14 +486,14 @@ def _check_number(transcript: Transcript, audit: Result) -> list[VerificationChe
     return [
         holds("guesses made", sentence(each))
         if any(agree(each, stated) for stated in audit.sanity_checks)
-        else open_question("guesses made", f"the result does not say: {sentence(each)}")
+        else unchecked("guesses made", f"the result does not say: {sentence(each)}")
         for each in said
     ]
 
 
 def _check_coins(transcript: Transcript, evidence: Evidence) -> VerificationCheck:
     if evidence.key is None:
-        return open_question("coins", "there is no key to derive them from")
+        return unchecked("coins", "there is no key to derive them from")
     wrong = wrong_coins(transcript, evidence)
     if wrong:
         return fails(
@@ -519,7 +520,7 @@ def _check_files(
             f"the scores are in {len(named.files)} file(s) that were not given; "
             "tallies were not checked"
         )
-        return [open_question("tally", said)]
+        return [unchecked("tally", said)]
     design, audit = evidence.registration.design, evidence.result
     try:
         table = read_score_files(named, folder)
@@ -528,7 +529,7 @@ def _check_files(
         )
     except MissingExtraError as error:
         said = f"the score files cannot be read here: {error}"
-        return [open_question("tally", said)]
+        return [unchecked("tally", said)]
     except DpAuditError as error:
         return [fails("tally", f"the score files do not give it: {error}")]
     said = "the key's coins" if evidence.key else "the coins stated in them"
@@ -540,7 +541,7 @@ def _check_files(
         said = f"of ties the score files give: {shown[0]}; the result says: {shown[1]}"
         return [fails("tally", said)]
     return (
-        [picture] if picture.finding is VerificationOutcome.FAILS else [tally, picture]
+        [picture] if picture.outcome is VerificationOutcome.FAILS else [tally, picture]
     )
 
 
@@ -548,7 +549,7 @@ def _check_picture(
     stated: ScoreSummary | None, found: ScoreSummary
 ) -> VerificationCheck:
     if stated is None:
-        return open_question("picture", "the result holds no picture of the scores")
+        return unchecked("picture", "the result holds no picture of the scores")
     odd = differences(encode(stated), encode(found), ".scores")
     if odd:
         return fails("tally", f"the score files show another picture: {odd[0]}")

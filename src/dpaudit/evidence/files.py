@@ -16,7 +16,7 @@ from typing import final
 
 from dpaudit import _validate
 from dpaudit._codec import Document
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.sources import ScoreTable, joined_tables, read_score_table
 
@@ -137,7 +137,7 @@ def read_score_files(named: ScoreFiles, folder: Path | None = None) -> ScoreTabl
         folder: Where they are now; left out, they are looked for where they were.
 
     Raises:
-        VoidAuditError: A file is missing, or is not the one that was named.
+        InvalidRunError: A file is missing, or is not the one that was named.
     """
     paths = [folder / file.name for file in named.files] if folder else named.paths
     each = zip(named.files, paths, strict=True)
@@ -146,14 +146,14 @@ def read_score_files(named: ScoreFiles, folder: Path | None = None) -> ScoreTabl
 
 def _read(file: ScoreFile, path: Path, columns: ColumnNames) -> ScoreTable:
     if not path.is_file():
-        raise VoidAuditError(f"{file.name} is not in the folder given")
+        raise InvalidRunError(f"{file.name} is not in the folder given")
     if file_digest(path) != file.sha256:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{file.name} is not the file that was audited: its SHA-256 differs"
         )
     table = read_score_table(path, columns=columns)
     if len(table.ids) != file.rows:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{file.name} has {len(table.ids)} rows, and the evidence says {file.rows}"
         )
     return table

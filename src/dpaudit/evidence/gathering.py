@@ -48,7 +48,7 @@ def evidence_of(
 
     Raises:
         InvalidInputError: The parts are not of one audit.
-        VoidAuditError: The result is of a bound that its design does not permit.
+        InvalidRunError: The result is of a bound that its design does not permit.
 
     Example:
         >>> from dpaudit import OneRun, PureDP

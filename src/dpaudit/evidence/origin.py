@@ -12,7 +12,7 @@ from typing import Protocol
 from dpaudit.evidence.envelope import Envelope, Signature
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
-from dpaudit.evidence.verification import VerificationCheck, fails, holds, open_question
+from dpaudit.evidence.verification import VerificationCheck, fails, holds, unchecked
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Design
 from dpaudit.game.transcript import Transcript
@@ -103,11 +103,11 @@ def check_signature(
     name, signature = "signature", envelope.signature
     match signature, public_key:
         case None, None:
-            return open_question(name, "it is not signed; anyone could have written it")
+            return unchecked(name, "it is not signed; anyone could have written it")
         case None, _:
             return fails(name, "a public key was given, but nobody signed this")
         case Signature(key_id=key_id), None:
-            return open_question(
+            return unchecked(
                 name,
                 f"it says that the key {key_id[:16]!r} signed it; no public key was "
                 "given to check that with",
@@ -163,7 +163,7 @@ def check_registration(
     what = "design and commitment" if held.commitment else "design"
     if given is None:
         return [
-            open_question(
+            unchecked(
                 name,
                 f"no copy of the registration was given; nothing shows that {what} "
                 f"{'were' if held.commitment else 'was'} fixed before the run",
@@ -173,7 +173,7 @@ def check_registration(
     if not odd and held.commitment and held.commitment == given.commitment:
         return [
             holds(name, "design and commitment are those of the registration given"),
-            open_question(
+            unchecked(
                 "time",
                 "that they came before the run rests on the date of your copy of the "
                 "registration, which the evidence cannot show",
@@ -191,7 +191,7 @@ def check_registration(
         date = "that the design was fixed then rests on the date of your copy"
         return [
             holds("registered design", "the design is that of the copy given"),
-            open_question("time", f"{said} before the run, and {date}"),
+            unchecked("time", f"{said} before the run, and {date}"),
         ]
     if held.commitment is None:
         return [
@@ -233,13 +233,13 @@ def check_commitment(evidence: Evidence) -> VerificationCheck:
     """Check that key and design give the commitment."""
     name, registered = "commitment", evidence.registration
     if registered.commitment is None:
-        return open_question(
+        return unchecked(
             name,
             "the coins do not come from a key; nothing shows that they were fair and "
             "thrown before the run",
         )
     if evidence.key is None:
-        return open_question(
+        return unchecked(
             name,
             "the key was kept back; the commitment is stated, and whoever has the key "
             "can check it",

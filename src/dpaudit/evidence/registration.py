@@ -18,7 +18,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.setting import Setting
 
-__all__ = ["Registration", "naming", "read_design", "register"]
+__all__ = ["Registration", "identify_run", "read_design", "register"]
 
 
 @final
@@ -39,7 +39,7 @@ class Registration(Document):
 
     @property
     def program(self) -> str | None:
-        """The SHA-256 of the program, if the design names one (``naming``)."""
+        """The SHA-256 of the program, if the design names one (``identify_run``)."""
         return _words(self.design.setting.program_sha256)
 
     @property
@@ -91,7 +91,9 @@ def _check_spelling(plain: object, design: Design) -> None:
         )
 
 
-def naming(*, program: str | Path | None = None, nonce: str | None = None) -> Setting:
+def identify_run(
+    *, program: str | Path | None = None, nonce: str | None = None
+) -> Setting:
     """Return the setting of a design that names the program and what a verifier said.
 
     The commitment is to the whole design, so neither can be changed afterwards.
@@ -102,7 +104,7 @@ def naming(*, program: str | Path | None = None, nonce: str | None = None) -> Se
         nonce: What a verifier made up and asked for: what holds it was made later.
 
     Example:
-        >>> naming(nonce="from the reviewer, 3 May")
+        >>> identify_run(nonce="from the reviewer, 3 May")
         Setting(nonce='from the reviewer, 3 May')
     """
     if nonce is not None and not (nonce and nonce.isprintable()):

@@ -16,8 +16,8 @@ __all__ = [
     "fails",
     "holds",
     "if_counts_hold",
-    "open_question",
     "required_with",
+    "unchecked",
 ]
 
 # What may be required, and how it is given; the tally is, unless its lack is accepted.
@@ -56,12 +56,12 @@ class VerificationCheck:
 
     Attributes:
         name: Which, in a word or two; the same in every verification.
-        finding: How it ended.
+        outcome: How it ended.
         sentence: What that means.
     """
 
     name: str
-    finding: VerificationOutcome
+    outcome: VerificationOutcome
     sentence: str
 
 
@@ -119,12 +119,12 @@ class Verification(Document):
     @property
     def _held(self) -> frozenset[str]:
         return frozenset(
-            c.name for c in self.checks if c.finding is VerificationOutcome.HOLDS
+            c.name for c in self.checks if c.outcome is VerificationOutcome.HOLDS
         )
 
     @property
     def _contradicted(self) -> bool:
-        return any(check.finding is VerificationOutcome.FAILS for check in self.checks)
+        return any(check.outcome is VerificationOutcome.FAILS for check in self.checks)
 
     @property
     def _found_again(self) -> bool:
@@ -161,8 +161,8 @@ class Verification(Document):
         if self.missing and not self._contradicted:
             lines += ["", "What was required and is missing:"]
             lines += [f"- {each}" for each in self.missing]
-        for finding, heading in _HEADINGS:
-            said = [c for c in self.checks if c.finding is finding]
+        for outcome, heading in _HEADINGS:
+            said = [c for c in self.checks if c.outcome is outcome]
             if said:
                 lines += ["", heading]
                 lines += [f"- {c.name}: {on_one_line(c.sentence)}" for c in said]
@@ -174,21 +174,21 @@ class Verification(Document):
 def holds(name: str, sentence: str) -> VerificationCheck:
     """Return a check that ended well."""
     return VerificationCheck(
-        name=name, finding=VerificationOutcome.HOLDS, sentence=sentence
+        name=name, outcome=VerificationOutcome.HOLDS, sentence=sentence
     )
 
 
 def fails(name: str, sentence: str) -> VerificationCheck:
     """Return a check that found something wrong."""
     return VerificationCheck(
-        name=name, finding=VerificationOutcome.FAILS, sentence=sentence
+        name=name, outcome=VerificationOutcome.FAILS, sentence=sentence
     )
 
 
-def open_question(name: str, sentence: str) -> VerificationCheck:
+def unchecked(name: str, sentence: str) -> VerificationCheck:
     """Return a check that could not be made."""
     return VerificationCheck(
-        name=name, finding=VerificationOutcome.NOT_CHECKED, sentence=sentence
+        name=name, outcome=VerificationOutcome.NOT_CHECKED, sentence=sentence
     )
 
 
@@ -215,11 +215,11 @@ def if_counts_hold(checks: list[VerificationCheck]) -> list[VerificationCheck]:
 
     Where the tally was found again they stay as they are.
     """
-    held = {each.name for each in checks if each.finding is VerificationOutcome.HOLDS}
+    held = {each.name for each in checks if each.outcome is VerificationOutcome.HOLDS}
     if "tally" in held:
         return checks
     found = [
-        open_question(each.name, f"if the counts are as stated: {each.sentence}")
+        unchecked(each.name, f"if the counts are as stated: {each.sentence}")
         if each.name in _OF_COUNTS and each.name in held
         else each
         for each in checks

@@ -26,7 +26,11 @@ from typing import Final
 
 from dpaudit import _validate
 from dpaudit.errors import DpAuditError, InvalidInputError, on_one_line
-from dpaudit.evidence.derivation import check_bound, check_guesses, check_strength
+from dpaudit.evidence.derivation import (
+    check_bound_follows,
+    check_guesses,
+    check_strength,
+)
 from dpaudit.evidence.envelope import Envelope, Signer, open_envelope, sealed
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.origin import (
@@ -47,14 +51,14 @@ from dpaudit.evidence.verification import (
     fails,
     holds,
     if_counts_hold,
-    open_question,
     required_with,
+    unchecked,
 )
 from dpaudit.game.key_use import same_observer, same_output
 from dpaudit.game.result import TrainingRecord
 from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE_RATE, TIES
+from dpaudit.game.verdict import BETTER_THAN_CHANCE, TIES
 
 __all__ = [
     "check_before",
@@ -83,7 +87,7 @@ def stated_fields(
     scored = isinstance(evidence.guesses, ScoreFiles)
     # Of scores, sanity checks follow from the tally, and are made anew; with the
     # files at hand so does what ties decided.
-    made_anew = {CHANCE_RATE, TIES} if files_given else {CHANCE_RATE}
+    made_anew = {BETTER_THAN_CHANCE, TIES} if files_given else {BETTER_THAN_CHANCE}
     others = {each.code for each in evidence.result.sanity_checks} - made_anew
     if not scored or others:
         found += ["result.sanity_checks"]
@@ -134,12 +138,12 @@ def _free(evidence: Evidence) -> list[str]:
 
 
 _NEVER = (
-    open_question(
+    unchecked(
         "peeking",
         "nothing shows that the guesser saw nothing but the output; one who saw the "
         "coins leaves the same record",
     ),
-    open_question(
+    unchecked(
         "other runs",
         "nothing shows that this was the only run, and these the only guesses or "
         "scores, under this registration; the best of many leaves the same record",
@@ -150,7 +154,7 @@ _REGISTRATIONS = (
     "the one whose coins were lucky leaves the same record"
 )
 _SHORT = "this machine has too little memory"
-_KEY = open_question(
+_KEY = unchecked(
     "the key",
     "nothing shows that it was drawn at random and used once; one that was chosen "
     "leaves the same record",
@@ -195,7 +199,7 @@ def verify(
     try:
         evidence, envelope = open_envelope(text)
     except MemoryError:
-        unread = open_question("form", f"{_SHORT} to read it")
+        unread = unchecked("form", f"{_SHORT} to read it")
         return Verification(checks=(unread,), required=required)
     except Exception as error:
         unread = fails("form", f"it cannot be read: {error}")
@@ -290,7 +294,7 @@ def _check_key(
         )
     if evidence.registration.commitment is None:
         said = "the coins do not come from a key; nothing tells one run from another"
-        return open_question("key", said)
+        return unchecked("key", said)
     return holds("key", "none of the evidence given is of another output by its key")
 
 
@@ -318,20 +322,22 @@ def derived(
         *_guarded("design", lambda: [check_designs(evidence)]),
         *_guarded("commitment", lambda: [check_commitment(evidence)]),
     ]
-    if any(each.finding is VerificationOutcome.FAILS for each in found[1:]):
+    if any(each.outcome is VerificationOutcome.FAILS for each in found[1:]):
         said = "not looked at, as it is not of the design and the key registered"
-        return [*found, open_question("result", said)]
+        return [*found, unchecked("result", said)]
     found += _guarded("tally", lambda: check_guesses(evidence, folder))
     scored = isinstance(evidence.guesses, ScoreFiles)
     found += _guarded(
         "bound",
-        lambda: check_bound(evidence.result, evidence.registration, scored=scored),
+        lambda: check_bound_follows(
+            evidence.result, evidence.registration, scored=scored
+        ),
     )
     return found
 
 
 def _holds(check: VerificationCheck) -> bool:
-    return check.finding is VerificationOutcome.HOLDS
+    return check.outcome is VerificationOutcome.HOLDS
 
 
 def _never(registered: Registration) -> tuple[VerificationCheck, ...]:
@@ -354,8 +360,8 @@ def _never(registered: Registration) -> tuple[VerificationCheck, ...]:
         only += "after you did"
     return (
         *_NEVER,
-        open_question("the run", run),
-        open_question("other registrations", only),
+        unchecked("the run", run),
+        unchecked("other registrations", only),
         *((_KEY,) if registered.commitment is not None else ()),
     )
 
@@ -381,7 +387,7 @@ def _guarded(
     try:
         return check()
     except MemoryError:
-        return [open_question(name, f"{_SHORT} to check it")]
+        return [unchecked(name, f"{_SHORT} to check it")]
     except Exception as error:
         said = f"checking it ended in an error ({type(error).__name__}: {error})"
         return [fails(name, said)]
@@ -429,7 +435,7 @@ def check_before(
     """
     _, envelope = open_envelope(sealed(evidence))
     found = derived(evidence, envelope, None if files is None else Path(files))
-    wrong = [each for each in found if each.finding is VerificationOutcome.FAILS]
+    wrong = [each for each in found if each.outcome is VerificationOutcome.FAILS]
     if wrong:
         raise InvalidInputError(
             f"this evidence does not hold ({wrong[0].name}: "
@@ -439,5 +445,5 @@ def check_before(
     return tuple(
         each
         for each in found
-        if each.finding is VerificationOutcome.NOT_CHECKED and each.name in _COULD_BE
+        if each.outcome is VerificationOutcome.NOT_CHECKED and each.name in _COULD_BE
     )

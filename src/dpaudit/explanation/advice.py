@@ -30,9 +30,9 @@ from dpaudit.dpsgd.planning.expected_one_run import (
 from dpaudit.dpsgd.planning.forecasts import (
     FINAL,
     best_forecast,
+    forecast_bound,
     simulated_distribution,
 )
-from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.explanation.accuracy import (
@@ -255,7 +255,7 @@ def guessing_advice(gaps: Gaps) -> Advice:
         return Advice(text="look again: they were luckier than luck usually is")
     return Advice(
         text="let the guesser know what real records add to the sums "
-        "(real_sums=True), or give the audit coordinates that they leave alone"
+        "(knows_real_sums=True), or give the audit coordinates that they leave alone"
     )
 
 
@@ -272,7 +272,7 @@ def _other_size(
         best = best_forecast(other, d, delta, alpha)
         expected = forecast_bound(best, delta, alpha)
         if expected.mean > _WORTH * now.mean:
-            how = "in rounds" if best.rules.reveals else "guessed at once"
+            how = "in rounds" if best.rules.adaptive else "guessed at once"
             instead = (
                 f"use {s} canaries per coordinate instead of {model.per_coordinate}"
             )

@@ -2,7 +2,7 @@
 
 An audit that refuted nothing is worth what it could have refuted. With a model of the
 training that is by how much the noise would have had to be too small; without one, how
-well guesses would have had to do (``dpaudit.game.strength``).
+well guesses would have had to do (``dpaudit.game.power_text``).
 """
 
 from dataclasses import replace
@@ -23,11 +23,11 @@ from dpaudit.explanation.advice import (
 from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice, Explanation, Step
-from dpaudit.game.configuration import Detectable
+from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.design import ThreatModel
+from dpaudit.game.power_text import describe_detectable
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.game.strength import would_catch
 from dpaudit.game.text.results import head, noise_detected, numbers, shown
 from dpaudit.game.text.terms import capital, terms_of
 from dpaudit.game.verdict import Verdict
@@ -53,10 +53,10 @@ def strength(
     """
     found = None if short else _noise(audit, claim, model)
     if found is None:
-        return would_catch(audit, claim)
+        return describe_detectable(audit, claim)
     said = f"{noise_detected(found)}."
     if found.why_not is not None:
-        return f"{said} {would_catch(audit, claim)}".strip()
+        return f"{said} {describe_detectable(audit, claim)}".strip()
     if found.factor is None:
         return said
     delta = audit.design.bound_delta
@@ -65,14 +65,16 @@ def strength(
     return f"{noise_detected(found)}{then}; smaller faults may go unseen."
 
 
-def _noise(audit: Result, claim: Guarantee, model: Model | None) -> Detectable | None:
+def _noise(
+    audit: Result, claim: Guarantee, model: Model | None
+) -> DetectableFault | None:
     """Return which fault of the noise would have been detected, if it is a training."""
     if audit.training is not None:
         return audit.training.detectable
     rules = audit.design.rules
     if model is None or not isinstance(rules, OneRun | AdaptiveRounds):
         return None
-    tested = audit.design.claim if rules.reveals else claim
+    tested = audit.design.claim if rules.adaptive else claim
     return detectable(
         model.configuration, rules=rules, claim=tested, alpha=audit.design.alpha
     )
@@ -175,7 +177,7 @@ def explain(
         strength=said,
         advice=next_steps(result, (step.advice for step in steps)),
         assumptions=_assumptions(result),
-        most=model and model.limit(result.design),
+        limit=model and model.limit(result.design),
     )
 
 

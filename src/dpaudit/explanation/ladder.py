@@ -54,7 +54,7 @@ def modelled(
     design = audit.design
     delta, alpha = design.bound_delta, design.alpha
     top = _confidence(model.guarantee or claim, audit)
-    hidden = model.per_coordinate > 1 and not design.rules.reveals
+    hidden = model.per_coordinate > 1 and not design.rules.adaptive
     levels = (
         _claim(claim, delta),
         top,
@@ -228,7 +228,7 @@ def _elements(
     """Return the mean accuracy of the best guesser about as many canaries."""
     rules = audit.design.rules
     if not rules.fixed:
-        guessed = law.surety[law.surety >= rules.start]
+        guessed = law.confidence[law.confidence >= rules.min_epsilon]
         counts = excess(guessed, at)
         if not counts.sum():
             return Estimate.exact(0.5)
@@ -236,7 +236,7 @@ def _elements(
             float(np.dot(counts, special.expit(guessed)) / counts.sum())
         )
     whole = max(1, min(model.coordinates, round(seen.guesses / model.per_coordinate)))
-    if rules.reveals:
+    if rules.adaptive:
         ranked = np.sort(law.probability().ravel())[::-1]
         share = max(1, round(len(ranked) * seen.guesses / audit.design.canaries))
         return Estimate.exact(float(ranked[:share].mean()))

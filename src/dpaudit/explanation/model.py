@@ -12,7 +12,7 @@ from typing import Self, final
 from dpaudit.dpsgd.planning import TrainingSetup
 from dpaudit.dpsgd.planning.as_run import LONGEST, MOST_SHARING, training_of
 from dpaudit.dpsgd.planning.limit import training_limit
-from dpaudit.game.configuration import RunConfiguration, StepsAlike
+from dpaudit.game.configuration import RunConfiguration, StepSegment
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result
@@ -68,7 +68,7 @@ class Model:
     def configuration(self) -> RunConfiguration:
         """How such training is configured."""
         t = self.training
-        steps = StepsAlike(steps=t.steps, noise=t.noise, clip=None, rate=t.rate)
+        steps = StepSegment(steps=t.steps, noise=t.noise, clip=None, rate=t.rate)
         return RunConfiguration(
             schedule=(steps,),
             coordinates=self.coordinates,

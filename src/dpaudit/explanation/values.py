@@ -120,7 +120,7 @@ class Explanation:
         notice: What to know before anything else: that, and why, nobody checked the
             result; "" if there is nothing.
         unit: Whose privacy is claimed, if not a record's.
-        most: The epsilon that no valid audit of the same canaries exceeds in half of
+        limit: The epsilon that no valid audit of the same canaries exceeds in half of
             its runs; None if that is not known.
     """
 
@@ -145,7 +145,7 @@ class Explanation:
     remarks: tuple[Finding, ...]
     notice: str = ""
     unit: str | None = None
-    most: Estimate | None = None
+    limit: Estimate | None = None
 
     @property
     def verdict(self) -> str:
@@ -188,7 +188,7 @@ class Explanation:
         if self.outcome is not Verdict.INVALID_RUN:
             parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
             parts += [self._step(step) for step in self.steps]
-            parts += [no_more_than(self.most)] if self.most else []
+            parts += [no_more_than(self.limit)] if self.limit else []
         for title, lines in (
             ("Looked at", self.said(self.sanity_checks)),
             ("This rests on", self.assumptions),

@@ -24,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import AdaptiveGuesser, Guesser, Play
@@ -106,8 +106,8 @@ def play_one_run(
 ) -> Transcript:
     """Play the game of a one-run audit, without judging it."""
     _validate.kind("design", design, Design)
-    if design.rules.reveals:
-        raise VoidAuditError(
+    if design.rules.adaptive:
+        raise InvalidRunError(
             f"{type(design.rules).__name__} are rules of an adaptive game; use "
             "audit_adaptive"
         )
@@ -145,7 +145,7 @@ def check_pairs(pairs: Pairs, design: Design) -> None:
 def check_adjacency(pairs: Pairs, design: Design) -> None:
     """Refuse pairs that test another adjacency than the claim's."""
     if pairs.adjacency is not design.claim.adjacency:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the pairs test {pairs.adjacency} adjacency, but the claim "
             f"{design.claim} is for {design.claim.adjacency}; an epsilon for one says "
             "nothing exact about the other, so claim and pairs must name the same"
@@ -189,8 +189,8 @@ def play_adaptive(
 ) -> Transcript:
     """Play the game of an adaptive audit, without judging it."""
     _validate.kind("design", design, Design)
-    if not design.rules.reveals:
-        raise VoidAuditError(
+    if not design.rules.adaptive:
+        raise InvalidRunError(
             f"{type(design.rules).__name__} are rules of a one-run game, in which no "
             "coin is revealed; use audit_one_run, or rules such as "
             "AdaptiveCount(guesses=...)"
@@ -269,7 +269,7 @@ def audit_classic(
         True
     """
     if not isinstance(design.rules, SeparateRuns):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "in classic auditing every coin has a run of its own: its rules are "
             f"SeparateRuns(guesses=...), got {type(design.rules).__name__}"
         )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit._files import SECRET, new_file
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 __all__ = ["BLOCK", "Coins", "Key"]
 
@@ -61,7 +61,7 @@ class Key:
             )
 
     def __reduce__(self) -> NoReturn:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "a key cannot be pickled, so that no checkpoint or task carries it along "
             "unnoticed; keep it with key.write(path), and read it where it is needed "
             "with Key.read(path)"

@@ -57,11 +57,11 @@ from dpaudit.bounds.independent_runs import (
 )
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Bets, Counts, Reading
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Finding, Status
 from dpaudit.game.key_use import same_output
 from dpaudit.game.result import Result, bound_of, check_reading
-from dpaudit.game.text.results import beside, opening, reason, surety, threat
+from dpaudit.game.text.results import beside, confidence_phrase, opening, reason, threat
 from dpaudit.game.verdict import Decision, Verdict, decide
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
@@ -177,8 +177,8 @@ class CombinedResult:
             f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
             f"together{added}, at delta = {found.delta:g} against "
             f"{' or '.join(observers)} (p {test.p_text}); the bound is "
-            f"{surety(found)}, if the number of runs was fixed before the first of "
-            "them."
+            f"{confidence_phrase(found)}, if the number of runs was fixed before the "
+            "first of them."
         )
 
 
@@ -197,7 +197,7 @@ def combine_runs(
         claim: The claim to test; by default that of the runs' designs.
 
     Raises:
-        VoidAuditError: Two results are of one run, or they do not belong together.
+        InvalidRunError: Two results are of one run, or they do not belong together.
 
     Example:
         >>> from dpaudit import ApproxDP, Design, Key, OneRun
@@ -273,7 +273,7 @@ def _check_distinct(runs: Sequence[Result]) -> None:
             why += (
                 ", and two outputs by one key, whose coins are the same, do not count"
             )
-        raise VoidAuditError(f"results {i} and {j} are {what}{named}; {why}")
+        raise InvalidRunError(f"results {i} and {j} are {what}{named}; {why}")
 
 
 def _check_pooled(runs: Sequence[Result]) -> None:
@@ -283,14 +283,14 @@ def _check_pooled(runs: Sequence[Result]) -> None:
         return
     if said != {len(runs)}:
         shown = ", ".join("none" if n is None else str(n) for n in said)
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the designs say of how many runs counts are added up, pooled_runs: "
             f"{shown}; these are {len(runs)} runs. All of them must be there, and no "
             "other, as it was fixed before the first"
         )
     counted = all(run.reading.counted is not None for run in runs)
     if not counted or len({bound_of(run) for run in runs}) > 1:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "the designs say that counts are added up (pooled_runs), and these runs "
             "were not all counted by one kind of rules"
         )
@@ -308,7 +308,7 @@ def _one_claim(runs: Sequence[Result]) -> Guarantee:
     claims = [run.design.claim for run in runs]
     for number, other in enumerate(claims[1:], 2):
         if encode(other) != encode(claims[0]):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"result 1 is about the claim {claims[0]} and result {number} about "
                 f"{other}; runs of one claim can be combined"
             )
@@ -319,7 +319,7 @@ def _one(values: set[float], of_what: str, advice: str) -> float:
     """Return the one value that all runs have."""
     if len(values) > 1:
         shown = ", ".join(f"{each:g}" for each in sorted(values))
-        raise VoidAuditError(f"{of_what} = {shown}; {advice}")
+        raise InvalidRunError(f"{of_what} = {shown}; {advice}")
     return values.pop()
 
 
@@ -333,7 +333,7 @@ def _bound(run: Result) -> AnyBound:
 
 def _p_value(run: Result, claim: Guarantee) -> float:
     bound, alpha = run.design.rules.bound(), run.design.alpha
-    return bound.test_claim(run.reading, claim, alpha=alpha).p_value
+    return bound.judge_claim(run.reading, claim, alpha=alpha).p_value
 
 
 def _test(runs: Sequence[Result], claim: Guarantee, alpha: float) -> ClaimTest:
@@ -378,7 +378,7 @@ def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[AnyBound, Any]:
 
 def _grid(runs: Sequence[Result], alpha: float) -> Grid:
     """Return the epsilons to test: from where all designs begin, up to all right."""
-    starts = [run.design.rules.start for run in runs]
+    starts = [run.design.rules.min_epsilon for run in runs]
     made = sum(run.reading.right_and_made()[1] for run in runs)
     # Committed chance may be lucky; no game shows more than all its guesses right.
     stop = log_odds_limit(made, made, log_alpha=log(alpha))

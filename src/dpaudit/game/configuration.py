@@ -20,10 +20,10 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding
 
 __all__ = [
-    "Detectable",
+    "DetectableFault",
     "Participation",
     "RunConfiguration",
-    "StepsAlike",
+    "StepSegment",
     "StrategyColumns",
     "alike",
 ]
@@ -31,7 +31,7 @@ __all__ = [
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepsAlike:
+class StepSegment:
     """Consecutive steps with the same configuration.
 
     Attributes:
@@ -58,15 +58,15 @@ class StepsAlike:
             _validate.rate("rate", self.rate)
 
 
-def alike(steps: Iterable[StepsAlike]) -> tuple[StepsAlike, ...]:
+def alike(steps: Iterable[StepSegment]) -> tuple[StepSegment, ...]:
     """Return a schedule with neighbours of the same configuration taken together.
 
     Example:
-        >>> one = StepsAlike(steps=1, noise=1.5, clip=None, rate=0.1)
+        >>> one = StepSegment(steps=1, noise=1.5, clip=None, rate=0.1)
         >>> [each.steps for each in alike([one, one, one])]
         [3]
     """
-    found: list[StepsAlike] = []
+    found: list[StepSegment] = []
     for each in steps:
         if found and replace(found[-1], steps=each.steps) == each:
             each = replace(each, steps=found.pop().steps + each.steps)  # noqa: PLW2901
@@ -171,12 +171,12 @@ class RunConfiguration:
             there is nothing.
 
     Example:
-        >>> step = StepsAlike(steps=100, noise=1.0, clip=1.0, rate=0.1)
+        >>> step = StepSegment(steps=100, noise=1.0, clip=1.0, rate=0.1)
         >>> RunConfiguration(schedule=(step,), coordinates=500).steps
         100
     """
 
-    schedule: tuple[StepsAlike, ...]
+    schedule: tuple[StepSegment, ...]
     coordinates: int
     per_coordinate: int = 1
     participation: Participation = Participation()
@@ -198,7 +198,7 @@ class RunConfiguration:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detectable:
+class DetectableFault:
     """The least fault of the noise that an audit would have detected.
 
     Attributes:

@@ -17,7 +17,7 @@ from typing import Final, Self, final
 
 from dpaudit import _validate
 from dpaudit._codec import Document
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import Rules
 from dpaudit.game.setting import Setting
@@ -159,7 +159,7 @@ class Design(Document):
     @property
     def guesses(self) -> int:
         """How many guesses the rules allow at most."""
-        return self.rules.most(self.canaries)
+        return self.rules.max_guesses(self.canaries)
 
     @property
     def runs(self) -> int:
@@ -204,7 +204,7 @@ def _check_kinds(rules: Rules, claim: Guarantee) -> None:
 def check_own_coins(design: Design) -> None:
     """Refuse rules for canaries without a coin each, where a key decides by coins."""
     if not design.rules.own_coins:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{type(design.rules).__name__} is for a half that was drawn without a "
             "key; with a key every canary has a coin of its own: play by "
             "OneRun(guesses=...) or Ranking(guesses=...)"
@@ -218,8 +218,8 @@ class Commitment(Document):
 
     Attributes:
         sha256: Of key and design.
-        run: Of the key alone: two commitments of one run have the same, whatever their
-            designs.
+        run_digest: Of the key alone: two commitments of one run have the same, whatever
+            their designs.
 
     Example:
         >>> from dpaudit import OneRun
@@ -233,13 +233,13 @@ class Commitment(Document):
     """
 
     sha256: str
-    run: str
+    run_digest: str
 
     form = "dpaudit.commitment.1"
 
     def __post_init__(self) -> None:
         _validate.sha256("sha256", self.sha256)
-        _validate.sha256("run", self.run)
+        _validate.sha256("run_digest", self.run_digest)
 
     @classmethod
     def to(cls, key: Key, design: Design) -> Self:
@@ -251,7 +251,7 @@ class Commitment(Document):
         run = b"dpaudit run 1" + key.secret
         return cls(
             sha256=hashlib.sha256(message).hexdigest(),
-            run=hashlib.sha256(run).hexdigest(),
+            run_digest=hashlib.sha256(run).hexdigest(),
         )
 
     def holds_for(self, key: Key, design: Design) -> bool:
@@ -260,4 +260,4 @@ class Commitment(Document):
 
     def is_of_run(self, other: "Commitment") -> bool:
         """Return whether both are known to be of one run: they were made by one key."""
-        return self.run == other.run or self.sha256 == other.sha256
+        return self.run_digest == other.run_digest or self.sha256 == other.sha256

@@ -21,7 +21,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.mechanism import HasConditionalLoss, HasLoss, Posterior
+from dpaudit.game.mechanism import HasLogOdds, HasPosterior, Posterior
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveClasses,
@@ -98,7 +98,7 @@ class MostLikely(Generic[O]):
         guesses: How many to guess.
     """
 
-    mechanism: HasLoss[O]
+    mechanism: HasLogOdds[O]
     guesses: int
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class Everyone(Generic[O]):
         mechanism: Says what an output tells about each coin.
     """
 
-    mechanism: HasLoss[O]
+    mechanism: HasLogOdds[O]
 
     def guess(self, output: O) -> Submission:
         """Return a guess for every canary, in the order of the canaries."""
@@ -157,7 +157,7 @@ class Confident(Generic[O]):
         guesses: The most that are guessed, the surest first.
     """
 
-    mechanism: HasLoss[O]
+    mechanism: HasLogOdds[O]
     threshold: float
     guesses: int
 
@@ -274,7 +274,7 @@ class AdaptiveMostLikely(Generic[O]):
         rules: What the game was opened with.
     """
 
-    mechanism: HasConditionalLoss[O]
+    mechanism: HasPosterior[O]
     threshold: float
     rules: AdaptiveCount | AdaptiveClasses | AdaptiveRounds | AdaptiveBets
 
@@ -298,7 +298,7 @@ class _Purse(Protocol):
     """Turns guesses into passes where the rules allow no more, and sets stakes."""
 
     def spend(
-        self, surety: NDArray[np.float64], guess: NDArray[np.int8], threshold: float
+        self, confidence: NDArray[np.float64], guess: NDArray[np.int8], threshold: float
     ) -> NDArray[np.float64] | None: ...
 
 
@@ -309,12 +309,12 @@ class _Number:
 
     def spend(
         self,
-        surety: NDArray[np.float64],
+        confidence: NDArray[np.float64],
         guess: NDArray[np.int8],
         threshold: float,  # noqa: ARG002 (each purse uses what it needs)
     ) -> None:
         made = np.flatnonzero(guess)
-        best = made[np.argsort(-surety[made], kind="stable")]
+        best = made[np.argsort(-confidence[made], kind="stable")]
         guess[best[self._left :]] = 0
         self._left -= min(self._left, len(best))
 
@@ -326,11 +326,11 @@ class _Slots:
         self._left = np.array(rules.guesses)
 
     def spend(
-        self, surety: NDArray[np.float64], guess: NDArray[np.int8], threshold: float
+        self, confidence: NDArray[np.float64], guess: NDArray[np.int8], threshold: float
     ) -> NDArray[np.float64]:
-        stake, excess = np.zeros(len(guess)), _excess(surety, threshold)
+        stake, excess = np.zeros(len(guess)), _excess(confidence, threshold)
         made = np.flatnonzero(guess)
-        for i in made[np.argsort(-surety[made], kind="stable")]:
+        for i in made[np.argsort(-confidence[made], kind="stable")]:
             free = np.flatnonzero(self._left)
             if not len(free):
                 guess[i] = 0
@@ -345,25 +345,25 @@ class _Slots:
 class _LogOdds:
     def spend(
         self,
-        surety: NDArray[np.float64],
+        confidence: NDArray[np.float64],
         guess: NDArray[np.int8],
         threshold: float,  # noqa: ARG002 (each purse uses what it needs)
     ) -> NDArray[np.float64]:
-        return np.where(guess != 0, stated_log_odds(surety), 0.0)
+        return np.where(guess != 0, stated_log_odds(confidence), 0.0)
 
 
 @final
 class _Chances:
     def spend(
         self,
-        surety: NDArray[np.float64],
+        confidence: NDArray[np.float64],
         guess: NDArray[np.int8],  # noqa: ARG002 (each purse uses what it needs)
         threshold: float,  # noqa: ARG002
     ) -> NDArray[np.float64]:
-        return np.asarray(special.expit(surety))
+        return np.asarray(special.expit(confidence))
 
 
-def stated_log_odds(surety: NDArray[np.float64]) -> NDArray[np.float64]:
+def stated_log_odds(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what is stated of log-odds in rounds: one of some thousand values.
 
     They are rounded down: a guess may well be surer than is stated.
@@ -373,7 +373,7 @@ def stated_log_odds(surety: NDArray[np.float64]) -> NDArray[np.float64]:
         array([ 0.5     ,  1.234375, 40.      ])
     """
     steps = np.clip(
-        np.floor(surety * _STEPS_PER_UNIT), 1, _LARGEST_STATED * _STEPS_PER_UNIT
+        np.floor(confidence * _STEPS_PER_UNIT), 1, _LARGEST_STATED * _STEPS_PER_UNIT
     )
     return np.asarray(steps / _STEPS_PER_UNIT)
 
@@ -385,19 +385,19 @@ def _batches(
     """Return what is submitted together, turn by turn."""
     if not isinstance(rules, AdaptiveRounds):
         return posterior.batches()
-    rounds = len(rules.weights)
-    if rules.jump is None:
+    rounds = len(rules.round_weights)
+    if rules.max_jump is None:
         return islice(posterior.batches(), rounds)
     n = sum(len(batch) for batch in posterior.batches())
     return (np.arange(r, n, rounds) for r in range(rounds))
 
 
-def _excess(surety: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
+def _excess(confidence: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
     """Return by how much log-odds exceed a threshold, cut where more says little."""
     largest = 8.0
     if threshold == np.inf:
-        return np.zeros(len(surety))
-    return np.clip(surety - threshold, 0.0, largest)
+        return np.zeros(len(confidence))
+    return np.clip(confidence - threshold, 0.0, largest)
 
 
 def _purse(

@@ -20,7 +20,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
 from dpaudit.game.transcript import Transcript
@@ -64,13 +64,13 @@ def judge_once(key: Key, commitment: Commitment, design: Design, digest: str) ->
         digest: Of all that is judged, such as a ``transcript_digest``.
 
     Raises:
-        VoidAuditError: In this process another output by this key was judged, or seen.
+        InvalidRunError: In this process another output by this key was judged, or seen.
     """
     if key.reusable:
         return
     use = _use(commitment, design)
     if use.judged not in (None, digest) or (use.run and use.judged is None):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "this key was used for another output in this process: the coins of both "
             f"are the same, and known after the first; {_NEW_KEY}"
         )
@@ -95,7 +95,7 @@ class TrainingRun:
         design: Says who observes.
 
     Raises:
-        VoidAuditError: In this process the key was used for another run, which cannot
+        InvalidRunError: In this process the key was used for another run, which cannot
             be gone on with.
     """
 
@@ -107,7 +107,7 @@ class TrainingRun:
             return
         if use.judged is None and use.saved and use.commitment == commitment.sha256:
             return  # to be resumed; finish sees whether it was
-        raise VoidAuditError(
+        raise InvalidRunError(
             "this key was used for another run in this process, and a key is used for "
             f"one run; {_NEW_KEY}. To go on with a run after a crash, resume it from "
             "a file that save() wrote, with the same design"
@@ -133,14 +133,14 @@ class TrainingRun:
         """Refuse to judge a run if the key was used for another.
 
         Raises:
-            VoidAuditError: It was.
+            InvalidRunError: It was.
         """
         if self._reusable:
             return
         use = _use(self._commitment, self._design)
         digest = transcript_digest(transcript)
         if use.run not in (None, self) or use.judged not in (None, digest):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "this key was used for another run in this process, and this audit was "
                 "not resumed from it, so that there are two outputs with the same "
                 f"coins; {_NEW_KEY}"
@@ -157,7 +157,7 @@ def _use(commitment: Commitment, design: Design) -> _Use:
 
 
 def _place(commitment: Commitment, design: Design) -> tuple[str, bool]:
-    return commitment.run, design.threat_model is ThreatModel.FINAL_MODEL
+    return commitment.run_digest, design.threat_model is ThreatModel.FINAL_MODEL
 
 
 def same_observer(one: Design, other: Design) -> bool:

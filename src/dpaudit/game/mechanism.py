@@ -21,8 +21,8 @@ from dpaudit.game.pairs import Records
 
 __all__ = [
     "FixedPosterior",
-    "HasConditionalLoss",
-    "HasLoss",
+    "HasLogOdds",
+    "HasPosterior",
     "KnowsOthers",
     "Mechanism",
     "Posterior",
@@ -40,7 +40,7 @@ class Mechanism(Protocol[O_co]):
         ...
 
 
-class HasLoss(Protocol[O_contra]):
+class HasLogOdds(Protocol[O_contra]):
     """A mechanism of which one knows what an output says about each coin."""
 
     def log_odds(self, output: O_contra) -> NDArray[np.float64]:
@@ -77,7 +77,7 @@ class KnowsOthers(Protocol):
         ...
 
 
-class HasConditionalLoss(Protocol[O_contra]):
+class HasPosterior(Protocol[O_contra]):
     """A mechanism of which one knows what revealed coins add to an output."""
 
     def posterior(self, output: O_contra) -> Posterior:

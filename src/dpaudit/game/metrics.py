@@ -83,7 +83,10 @@ def _evidence(result: "Result") -> dict[str, Metric]:
 
 
 def _training(training: "TrainingRecord") -> dict[str, Metric]:
-    found: dict[str, Metric] = {"steps": training.steps, "trusted": training.trusted}
+    found: dict[str, Metric] = {
+        "steps": training.steps,
+        "evidence_share": training.evidence_share,
+    }
     return found | ({} if training.family is None else _tier_b(training.family))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.guessers import everyone
@@ -51,7 +51,7 @@ class Referee:
         self._over = False
 
     def __reduce__(self) -> NoReturn:
-        raise VoidAuditError("a referee holds the key and cannot be pickled")
+        raise InvalidRunError("a referee holds the key and cannot be pickled")
 
     def submit(
         self, index: ArrayLike, guess: ArrayLike, stake: ArrayLike | None = None
@@ -66,13 +66,13 @@ class Referee:
                 without stakes counts all its guesses the same.
 
         Raises:
-            VoidAuditError: The rules of the game were broken; nothing is revealed.
+            InvalidRunError: The rules of the game were broken; nothing is revealed.
         """
         self._check_open()
         rules, n = self.design.rules, self.design.canaries
         where, what = checked(index, guess, canaries=n)
         if self._seen[where].any():
-            raise VoidAuditError("a canary was named twice; each may be guessed once")
+            raise InvalidRunError("a canary was named twice; each may be guessed once")
         turn = np.full(len(where), len(self._turns))
         rules.check_turn(where, turn)
         puts = rules.stakes(what, stake)
@@ -102,18 +102,20 @@ class Referee:
     def summary(self, scores: ArrayLike) -> ScoreSummary:
         """Return what scores of all canaries looked like, once the game is closed."""
         if not self._over:
-            raise VoidAuditError("the game is not over: close it first")
+            raise InvalidRunError("the game is not over: close it first")
         return ScoreSummary.of(scores, self._bits)
 
     def _check_open(self) -> None:
         turns = self.design.rules.turns
         if self._over:
-            raise VoidAuditError("the game is closed: it is played once")
+            raise InvalidRunError("the game is closed: it is played once")
         if turns is None or len(self._turns) < turns:
             return
-        if not self.design.rules.reveals:
-            raise VoidAuditError("guesses were handed in before: a game is played once")
-        raise VoidAuditError(
+        if not self.design.rules.adaptive:
+            raise InvalidRunError(
+                "guesses were handed in before: a game is played once"
+            )
+        raise InvalidRunError(
             f"all {turns} planned rounds were played; their number must be fixed "
             "before the run"
         )
@@ -125,7 +127,7 @@ def checked(
     """Return one turn's canaries and guesses, if they are what they must be."""
     where, what = np.asarray(index), np.asarray(guess)
     if where.ndim != 1 or where.shape != what.shape:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"index and guess must be two lists of one length, got shapes "
             f"{where.shape} and {what.shape}"
         )
@@ -140,9 +142,9 @@ def checked(
 
 def _check_canaries(where: NDArray[Any], canaries: int) -> None:
     if where.dtype.kind not in "iu" or where.min() < 0 or where.max() >= canaries:
-        raise VoidAuditError(f"index must hold whole numbers from 0 to {canaries - 1}")
+        raise InvalidRunError(f"index must hold whole numbers from 0 to {canaries - 1}")
     if len(where) > 1 and len(np.unique(where)) < len(where):
-        raise VoidAuditError("a canary was named twice; each may be guessed once")
+        raise InvalidRunError("a canary was named twice; each may be guessed once")
 
 
 def _check_guesses(what: NDArray[Any]) -> None:
@@ -151,4 +153,4 @@ def _check_guesses(what: NDArray[Any]) -> None:
     else:
         fine = not ((what != 0) & (what != 1) & (what != -1)).any()
     if not fine:
-        raise VoidAuditError("guess must hold -1, 0 or 1 only")
+        raise InvalidRunError("guess must hold -1, 0 or 1 only")

@@ -19,8 +19,8 @@ from dpaudit.bounds.bound import (
 from dpaudit.bounds.methods import KNOWN
 from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.configuration import Detectable, RunConfiguration
+from dpaudit.errors import InvalidInputError, InvalidRunError
+from dpaudit.game.configuration import DetectableFault, RunConfiguration
 from dpaudit.game.coverage import Coverage
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.findings import Finding, inconclusive, passed
@@ -43,7 +43,7 @@ from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
-    "HIDDEN",
+    "MIN_EVIDENCE_SHARE",
     "Result",
     "TrainingRecord",
     "bound_of",
@@ -58,7 +58,7 @@ __all__ = [
 
 
 _NOT_RECORDED = Coverage.of((), otherwise="stage.not_recorded")
-HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
+MIN_EVIDENCE_SHARE = 0.9  # of the evidence; with less a forecast does not hold
 
 
 @final
@@ -79,7 +79,7 @@ class TrainingRecord:
             counted.
         transcript: Every guess, for the record.
         steps: Steps that were seen.
-        trusted: What share of the evidence real gradients left, on average.
+        evidence_share: What share of the evidence real gradients left, on average.
         signal: How the noisy sums answered to the canaries; None if that was not
             seen, for example as none joined a step.
         coverage: Every pipeline stage, and how it was checked.
@@ -97,13 +97,13 @@ class TrainingRecord:
     family: ParameterBound | None
     transcript: Transcript
     steps: int
-    trusted: float
+    evidence_share: float
     signal: SignalRecovery | None = None
     remarks: tuple[Finding, ...] = ()
     coverage: Coverage = _NOT_RECORDED
     reported: float | None = None
     configuration: RunConfiguration | None = None
-    detectable: Detectable | None = None
+    detectable: DetectableFault | None = None
 
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps)
@@ -113,7 +113,7 @@ class TrainingRecord:
     @property
     def hidden(self) -> bool:
         """Whether real gradients hid so much that no forecast of the audit holds."""
-        return self.trusted < HIDDEN
+        return self.evidence_share < MIN_EVIDENCE_SHARE
 
 
 @final
@@ -326,8 +326,8 @@ def judge(
     """Judge what was read of a game that was played by the design's rules.
 
     The bound is wrong with chance at most alpha, and so is a refutation. Under rules
-    that count (``OneRun``, ``Classes`` and their adaptive forms) both read one tail of
-    one transcript, so that even one of the two is wrong with no larger chance.
+    that count (``OneRun``, ``WeightClasses`` and their adaptive forms) both read one
+    tail of one transcript, so that even one of the two is wrong with no larger chance.
 
     Args:
         reading: What was guessed.
@@ -340,7 +340,7 @@ def judge(
         scores: What the guesser's scores looked like.
 
     Raises:
-        VoidAuditError: The reading is not of a game by these rules, or the bound is
+        InvalidRunError: The reading is not of a game by these rules, or the bound is
             known not to hold for it.
     """
     check_reading(reading, design)
@@ -423,7 +423,7 @@ def could_refute(
         alpha: Of the claim's test.
         bound: What tests it.
     """
-    return bound.test_claim(reading.perfect(), claim, alpha=alpha).refuted
+    return bound.judge_claim(reading.perfect(), claim, alpha=alpha).refuted
 
 
 # What counts say is a short table; whoever plays many games looks it up.
@@ -439,7 +439,7 @@ def _found(
     return (
         bound.epsilon_lower(reading, delta=delta, alpha=alpha),
         _ceiling(bound, reading, delta=delta, alpha=alpha),
-        tester.test_claim(reading, claim, alpha=alpha),
+        tester.judge_claim(reading, claim, alpha=alpha),
         _detectable_accuracy(tester, reading, claim, alpha),
     )
 
@@ -448,7 +448,8 @@ def check_reading(reading: Reading, design: Design) -> None:
     """Refuse a reading that no game by a design can have.
 
     Raises:
-        VoidAuditError: It is of another game, kind, size or weight than the rules give.
+        InvalidRunError: It is of another game, kind, size or weight than the rules
+            give.
 
     Example:
         >>> from dpaudit import AdaptiveCount, PureDP
@@ -457,14 +458,14 @@ def check_reading(reading: Reading, design: Design) -> None:
         >>> design = Design(canaries=9, rules=rules, claim=PureDP(epsilon=1.0))
         >>> check_reading(Counts(canaries=9, guesses=2, correct=1), design)
         Traceback (most recent call last):
-        dpaudit.errors.VoidAuditError: by AdaptiveCount coins are revealed between \
+        dpaudit.errors.InvalidRunError: by AdaptiveCount coins are revealed between \
 guesses, and the reading is of guesses made all at once
     """
     _check_game(reading, design.rules)
     rules, (_, made) = design.rules, reading.right_and_made()
     number = made == design.guesses or not rules.fixed
     if reading.canaries != design.canaries or not number:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{made} guesses about {reading.canaries} canaries were not made by a "
             f"design of {design.guesses} guesses about {design.canaries}"
         )
@@ -474,15 +475,15 @@ guesses, and the reading is of guesses made all at once
 def _check_game(reading: Reading, rules: Rules) -> None:
     name, kind = type(rules).__name__, rules.reads
     if not isinstance(reading, kind):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"by its rules, {name}, the audit is read as {kind.__name__}, and the "
             f"result holds {type(reading).__name__}; a bound reads that without any "
             "rules: its epsilon_lower(reading, delta=..., alpha=...)"
         )
-    if reading.adaptive != rules.reveals:
+    if reading.adaptive != rules.adaptive:
         when = ("made all at once", "made while coins were revealed")[reading.adaptive]
-        how = ("are not", "are")[rules.reveals]
-        raise VoidAuditError(
+        how = ("are not", "are")[rules.adaptive]
+        raise InvalidRunError(
             f"by {name} coins {how} revealed between guesses, and the reading is of "
             f"guesses {when}"
         )
@@ -507,9 +508,9 @@ def _detectable_accuracy(
 
 def check_method(method: str, rules: Rules) -> None:
     """Refuse a bound of this package that does not hold for a game."""
-    holding = {b.method for b in (rules.bound(), *rules.also())}
+    holding = {b.method for b in (rules.bound(), *rules.other_bounds())}
     if method in KNOWN - holding:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the {method} bound does not hold for a game by {type(rules).__name__}; "
             "rules that it holds for must be fixed before the run"
         )
@@ -518,7 +519,7 @@ def check_method(method: str, rules: Rules) -> None:
 def bound_of(audit: Result) -> AnyBound:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
     rules = audit.design.rules
-    also = (b for b in rules.also() if b.method == audit.bound.method)
+    also = (b for b in rules.other_bounds() if b.method == audit.bound.method)
     return next(also, rules.bound())
 
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import Remedy, VoidAuditError
+from dpaudit.errors import InvalidRunError, Remedy
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
@@ -35,12 +35,12 @@ __all__ = [
     "audit_scores",
     "check_assigned",
     "check_rows",
-    "check_rules",
+    "check_score_rules",
     "check_scores",
     "most_confident_guesses",
     "moved",
     "read_ranks",
-    "read_scores",
+    "reading_of_scores",
     "ties_control",
     "ties_decided",
 ]
@@ -71,8 +71,9 @@ def audit_scores(
             from which they are derived.
         scores: For each row how much the output speaks for "included"; any scale.
         design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
-            halves of its guesses are guessed), ``Ranking``, or ``Classes`` (the surest
-            are of the heaviest class), or ``RandomHalf`` (the highest are guessed).
+            halves of its guesses are guessed), ``Ranking``, or ``WeightClasses`` (the
+            surest are of the heaviest class), or ``RandomHalf`` (the highest are
+            guessed).
         tie_rng: Decides between equal scores, by a lot for each id. Left out, the key
             of the coins does, or the design's ``tie_seed``; with neither, ties are
             broken against the auditor.
@@ -81,7 +82,7 @@ def audit_scores(
         not_exercised: Parts of the mechanism that the audit did not run through.
 
     Raises:
-        VoidAuditError: The table or the design voids what the audit would say.
+        InvalidRunError: The table or the design voids what the audit would say.
 
     Example:
         >>> from dpaudit import ApproxDP, Key, Ranking
@@ -94,7 +95,7 @@ def audit_scores(
         >>> result.claim_test.refuted
         True
     """
-    reading = read_scores(
+    reading = reading_of_scores(
         ids,
         bits,
         scores,
@@ -117,7 +118,7 @@ def audit_scores(
     )
 
 
-def read_scores(
+def reading_of_scores(
     ids: ArrayLike,
     bits: ArrayLike | Coins,
     scores: ArrayLike,
@@ -176,7 +177,7 @@ def _check_rows(
     names: NDArray[np.generic], values: NDArray[np.generic], design: Design
 ) -> None:
     if names.ndim != 1 or names.shape != values.shape:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"ids and scores must be two lists of one length, got shapes {names.shape} "
             f"and {values.shape}"
         )
@@ -185,9 +186,9 @@ def _check_rows(
     try:
         different = len(np.unique(names))
     except TypeError as error:
-        raise VoidAuditError("ids must be all numbers or all text") from error
+        raise InvalidRunError("ids must be all numbers or all text") from error
     if different < len(names):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "an id appears twice: each canary has one coin and one score"
         )
 
@@ -195,7 +196,7 @@ def _check_rows(
 def check_scores(values: NDArray[np.generic]) -> None:
     """Refuse scores that are no numbers."""
     if values.dtype.kind not in "fiub" or np.any(np.isnan(values.astype(np.float64))):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "scores must be numbers; a missing score must be replaced by one that does "
             "not depend on the coin, for example the median"
         )
@@ -204,7 +205,7 @@ def check_scores(values: NDArray[np.generic]) -> None:
 def check_rows(rows: int, design: Design) -> None:
     """Refuse a table in which canaries are missing."""
     if rows != design.canaries:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{rows} rows for canaries={design.canaries}; every canary whose "
             "coin was thrown needs a row, or those left out were chosen by someone"
         )
@@ -215,11 +216,11 @@ def _derived(
 ) -> NDArray[np.uint8]:
     check_own_coins(design)
     if coins.count != design.canaries:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"there are {coins.count} coins for canaries={design.canaries}"
         )
     if names.dtype.kind not in "iu" or names.min() < 0 or names.max() >= coins.count:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"an id is unknown: ids must be whole numbers from 0 to {coins.count - 1}"
         )
     return coins.at(names.astype(np.int64))
@@ -234,7 +235,7 @@ def _check_coins(
 ) -> None:
     rows = len(names)
     if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "bits must hold 0 or 1 for every row, or {remedy}",
             remedy=Remedy.DERIVE_COINS,
         )
@@ -252,7 +253,7 @@ def _check_order(truth: NDArray[np.generic]) -> None:
     pairs = len(truth) - 1
     changes = int(np.count_nonzero(truth[1:] != truth[:-1]))
     if _hardly_fair(changes, pairs):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"in the order of the ids, {changes} of {pairs} coins differ from the one "
             "before, which fair coins do less than once in a million times: ids must "
             "be there before the coins are thrown, and each coin be thrown by itself"
@@ -280,23 +281,23 @@ def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None
     rows = design.canaries
     if not design.rules.own_coins:
         if said_independent:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "a random half was included, or every canary had a coin of its own; it "
                 "cannot be both"
             )
         if ones != rows // 2:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{ones} of {rows} canaries were included, and a random half, rounded "
                 f"down, is {rows // 2}"
             )
         return
     if _hardly_fair(ones, rows):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{ones} of {rows} coins are ones, which fair coins do less than once in a "
             f"million times; the bound is for fair coins, one per canary. {_NEXT_TIME}"
         )
     if abs(2 * ones - rows) <= rows % 2 and rows > 1 and not said_independent:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"exactly half of the coins are ones ({ones} of {rows}). Say how they were "
             "assigned: {remedy}. If the canaries were not assigned at random (by date, "
             "by source, members and non-members of a data set), nothing can be shown. "
@@ -321,7 +322,7 @@ def read_ranks(
             the auditor (``dpaudit.game.tie_breaking``).
         design: What the guesses go by.
     """
-    check_rules(design)
+    check_score_rules(design)
     right = _right(values, included, tie_breaks, design)
     return design.rules.read_surest(right, canaries=design.canaries)
 
@@ -389,11 +390,11 @@ def _surest(
     return which, high
 
 
-def check_rules(design: Design) -> None:
+def check_score_rules(design: Design) -> None:
     """Refuse rules by which guesses do not come all at once."""
-    if design.rules.reveals or design.runs > 1:
-        raise VoidAuditError(
+    if design.rules.adaptive or design.runs > 1:
+        raise InvalidRunError(
             "scores are guessed all at once: the rules must be OneRun(guesses=...), "
-            "Ranking(guesses=...), Classes(...) or RandomHalf(guesses=...), got "
+            "Ranking(guesses=...), WeightClasses(...) or RandomHalf(guesses=...), got "
             f"{type(design.rules).__name__}"
         )

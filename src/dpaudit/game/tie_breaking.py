@@ -24,13 +24,13 @@ group, this one has the fewest ones among its top a and the fewest zeros among i
 bottom b, for all a and b at once, so also where one group reaches both ends. Hence, for
 every outcome of the coins, it has the fewest correct guesses after each number. The
 statistic of each rule is monotone in these counts. ``OneRun`` reads the last of them.
-``Classes``, heaviest first, reads a sum of them with coefficients of 0 or more (Abel).
-``Ranking`` reads the least of the tails at its looks, which only rises as counts fall,
-and rejects no more than the outputs below one threshold of it. So the statistic is at
-most that under the order of the canaries' labels, which came before the coins whether
-or not anybody kept them: the audit refutes in a subset of the cases in which that valid
-audit refutes. Cells of a histogram are tied groups to this argument, as the order by
-score and label keeps cells apart too.
+``WeightClasses``, heaviest first, reads a sum of them with coefficients of 0 or more
+(Abel). ``Ranking`` reads the least of the tails at its looks, which only rises as
+counts fall, and rejects no more than the outputs below one threshold of it. So the
+statistic is at most that under the order of the canaries' labels, which came before the
+coins whether or not anybody kept them: the audit refutes in a subset of the cases in
+which that valid audit refutes. Cells of a histogram are tied groups to this argument,
+as the order by score and label keeps cells apart too.
 
 The lot of a number is that number and a salt, mixed as SplitMix64 does (Steele, Lea and
 Flood, "Fast splittable pseudorandom number generators", 2014). With one salt no two

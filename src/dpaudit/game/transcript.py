@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpaudit._codec import Document
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.design import Design
 
 __all__ = ["Transcript"]
@@ -49,7 +49,7 @@ class Transcript(Document):
         """Return what the bound for these rules reads; what is missing is wrong.
 
         Raises:
-            VoidAuditError: There are more guesses than the rules allow.
+            InvalidRunError: There are more guesses than the rules allow.
         """
         self.check_made()
         return self.design.rules.read(self, canaries=self.design.canaries)
@@ -88,5 +88,5 @@ class Transcript(Document):
             )
         try:
             self.design.rules.check_turn(self.index, self.turn)
-        except VoidAuditError as error:
+        except InvalidRunError as error:
             raise InvalidInputError(f"{error}") from error

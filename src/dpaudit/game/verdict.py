@@ -28,7 +28,7 @@ from dpaudit.game.findings import Finding, Status, inconclusive, invalid, passed
 
 __all__ = [
     "ALPHA_OF_EFFECT",
-    "CHANCE_RATE",
+    "BETTER_THAN_CHANCE",
     "POWER",
     "TIES",
     "Decision",
@@ -42,7 +42,8 @@ __all__ = [
 
 POWER: Final = 0.9  # with which a fault counts as detected
 ALPHA_OF_EFFECT: Final = 0.001  # probability of taking pure chance for an effect
-CHANCE_RATE: Final = "better_than_chance"  # codes of findings that others make anew
+# Codes of findings that others make anew.
+BETTER_THAN_CHANCE: Final = "better_than_chance"
 TIES: Final = "ties"
 _ERRORS: Final = 5.0  # that a slope may be from where it should be: luck does it
 # once in two million runs
@@ -170,7 +171,7 @@ def better_than_chance(silence: ClaimTest) -> Finding:
         ('inconclusive', 0.25)
     """
     make = passed if silence.p_value <= ALPHA_OF_EFFECT else inconclusive
-    return make(CHANCE_RATE, p_value=silence.p_value)
+    return make(BETTER_THAN_CHANCE, p_value=silence.p_value)
 
 
 def decided_by_ties(decided: int, guesses: int) -> tuple[Finding, ...]:

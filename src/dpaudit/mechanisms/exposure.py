@@ -28,7 +28,11 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import FixedPosterior, Mechanism, Posterior
 from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import NOTHING, ElementByElement, one_each
-from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    LossDistribution,
+    OutputComponent,
+)
 from dpaudit.mechanisms.output_likelihood import (
     OutputLikelihood,
 )
@@ -106,7 +110,7 @@ class NameAndShame(ElementByElement[int]):
 
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the loss distribution: one element of all is known for certain."""
-        kind = Kind(probability=1.0, groups=1, size=1, loss=_CERTAIN)
+        kind = OutputComponent(probability=1.0, groups=1, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
 
@@ -149,7 +153,7 @@ class Identity(ElementByElement[NDArray[np.integer]]):
 
     def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the distribution of the losses: all elements are known for certain."""
-        kind = Kind(probability=1.0, groups=elements, size=1, loss=_CERTAIN)
+        kind = OutputComponent(probability=1.0, groups=elements, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
 

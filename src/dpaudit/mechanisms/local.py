@@ -27,9 +27,9 @@ from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import ElementByElement
 from dpaudit.mechanisms.loss_distribution import (
     DiscreteLoss,
-    Kind,
     Loss,
     LossDistribution,
+    OutputComponent,
     SmoothLoss,
 )
 from dpaudit.mechanisms.table import digits, product_distribution
@@ -204,5 +204,5 @@ class LocalGaussian(ElementByElement[NDArray[np.float64]]):
 
 def _each_alone(elements: int, loss: Loss) -> LossDistribution:
     """Return the distribution of elements that lose independently of each other."""
-    kind = Kind(probability=1.0, groups=elements, size=1, loss=loss)
+    kind = OutputComponent(probability=1.0, groups=elements, size=1, loss=loss)
     return LossDistribution(elements=elements, kinds=(kind,))

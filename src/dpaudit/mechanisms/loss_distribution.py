@@ -27,9 +27,9 @@ from dpaudit.errors import InvalidInputError
 __all__ = [
     "DiscreteLoss",
     "HasLossDistribution",
-    "Kind",
     "Loss",
     "LossDistribution",
+    "OutputComponent",
     "SmoothLoss",
 ]
 
@@ -100,7 +100,7 @@ Loss: TypeAlias = DiscreteLoss | SmoothLoss
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kind:
+class OutputComponent:
     """One kind of output: how likely, and what it says about the elements.
 
     Attributes:
@@ -133,7 +133,7 @@ class LossDistribution:
     """
 
     elements: int
-    kinds: tuple[Kind, ...]
+    kinds: tuple[OutputComponent, ...]
 
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=1)

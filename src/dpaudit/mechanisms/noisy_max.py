@@ -28,7 +28,7 @@ from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.count_loss import rising
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair, log_sum
-from dpaudit.mechanisms.loss_distribution import Kind, LossDistribution
+from dpaudit.mechanisms.loss_distribution import LossDistribution, OutputComponent
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood, count_likelihood
 from dpaudit.privacy.guarantees import Adjacency, PureDP
 
@@ -109,7 +109,7 @@ class NoisyMax:
         voted = 2 * np.exp(log_sum(every + one))  # candidate 0 or 1 wins
         unvoted = (self.candidates - 2) * np.exp(log_sum(every + other))
         loss = rising(np.array([0.0, size]), np.array([unvoted, voted]))
-        kind = Kind(probability=1.0, groups=1, size=elements, loss=loss)
+        kind = OutputComponent(probability=1.0, groups=1, size=elements, loss=loss)
         return LossDistribution(elements=elements, kinds=(kind,))
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:

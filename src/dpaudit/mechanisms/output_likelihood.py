@@ -98,9 +98,9 @@ def elementwise_likelihood(losses: LossDistribution) -> list[OutputLikelihood]:
     always flip some answers and know it worse, so a limit is none too low.
 
     Example:
-        >>> from dpaudit.mechanisms.loss_distribution import Kind
+        >>> from dpaudit.mechanisms.loss_distribution import OutputComponent
         >>> flat = DiscreteLoss(values=np.array([1.0]), probabilities=np.ones(1))
-        >>> kind = Kind(probability=1.0, groups=100, size=1, loss=flat)
+        >>> kind = OutputComponent(probability=1.0, groups=100, size=1, loss=flat)
         >>> losses = LossDistribution(elements=100, kinds=(kind,))
         >>> (flat,) = elementwise_likelihood(losses)
         >>> flat.groups, flat.log_likelihood.tolist()

@@ -23,7 +23,11 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs, Records
 from dpaudit.mechanisms._shared import NOTHING, one_each
-from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    LossDistribution,
+    OutputComponent,
+)
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood, parity_likelihood
 from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
@@ -124,7 +128,7 @@ class OneParity(ABC):
         if elements > 1:
             return LossDistribution(elements=elements, kinds=())
         loss = DiscreteLoss(values=np.array([self._size]), probabilities=np.ones(1))
-        kind = Kind(probability=1.0, groups=1, size=1, loss=loss)
+        kind = OutputComponent(probability=1.0, groups=1, size=1, loss=loss)
         return LossDistribution(elements=1, kinds=(kind,))
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:

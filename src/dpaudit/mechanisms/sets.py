@@ -32,7 +32,7 @@ from dpaudit.mechanisms.count_loss import (
     noiseless_loss,
 )
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
-from dpaudit.mechanisms.loss_distribution import Kind, Loss, LossDistribution
+from dpaudit.mechanisms.loss_distribution import Loss, LossDistribution, OutputComponent
 from dpaudit.mechanisms.noise import (
     GaussianNoise,
     GeometricNoise,
@@ -142,7 +142,7 @@ class CountInSets:
                 f"the sets must be of one size: {elements=} is not a multiple of "
                 f"set_size={self.set_size}"
             )
-        kind = Kind(
+        kind = OutputComponent(
             probability=1.0,
             groups=elements // self.set_size,
             size=self.set_size,

@@ -147,7 +147,7 @@ def _numbers(result: Result) -> tuple[str, str]:
     p_value = f"p {result.claim_test.p_text}"
     if result.is_own_bound:
         return "see below", p_value
-    return f"epsilon >= {result.bound.shown}", p_value
+    return f"epsilon >= {result.bound.text}", p_value
 
 
 def _who(result: Result) -> str:

@@ -18,7 +18,7 @@ from typing import NoReturn, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.tie_breaking import mixed
 
 __all__ = ["IdSet", "SeenIds", "fingerprint", "fingerprint_of_run", "joined"]
@@ -73,7 +73,7 @@ class SeenIds:
         """Take in some ids; one that is unknown, or not new, is refused."""
         first, last = int(ids.min()), int(ids.max())
         if first < 0 or last >= self._canaries:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"id {first if first < 0 else last} is unknown: the design has "
                 f"canaries={self._canaries}, with ids from 0 to {self._canaries - 1}"
             )
@@ -135,7 +135,7 @@ class SeenIds:
         """Name an id that was there before, or else the first of these."""
         before = self._seen[ids >> 3] >> (ids & 7).astype(np.uint8) & 1
         named = ids[before == 1] if before.any() else ids
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"id {int(named[0])} appears twice: each canary has one coin and one score"
         )
 
@@ -155,7 +155,7 @@ def joined(sets: tuple[IdSet, ...]) -> tuple[IdSet, ...]:
         if each.fingerprint is not None:
             continue
         if runs and each.first <= runs[-1].last:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"ids {each.first} to {min(each.last, runs[-1].last)} are in two "
                 "tallies: each canary has one coin and one score"
             )

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
@@ -172,7 +172,7 @@ class ScoreTable:
         odd = np.flatnonzero(coins.at(self.ids.astype(np.int64)) != self.bits)
         if len(odd):
             row = int(odd[0])
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{len(odd)} of {self.canaries} bits are not the key's coins (the "
                 f"first in row {row + 1}, id {self.ids[row]}): the run did not follow "
                 "them, or the table is of another run"
@@ -222,7 +222,7 @@ class ScoreLists:
             not_exercised: Parts of the mechanism that the audit did not run through.
 
         Raises:
-            VoidAuditError: The lists or the design void what the audit would say.
+            InvalidRunError: The lists or the design void what the audit would say.
 
         Example:
             >>> from dpaudit import ApproxDP, Ranking
@@ -271,13 +271,13 @@ class ScoreLists:
     def _check_number(self, key: Key, design: Design) -> None:
         """Refuse lists that cannot be those of the key's coins."""
         if self.canaries != design.canaries:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{self.canaries} scores for canaries={design.canaries}; every canary "
                 "whose coin was thrown needs a score"
             )
         ones = int(Coins(key=key, count=design.canaries).bits().sum())
         if ones != len(self.included):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{len(self.included)} canaries are in, but the key's coins put {ones} "
                 "in; these are not the scores of the run that was registered"
             )
@@ -453,11 +453,11 @@ def joined_tables(tables: Sequence[ScoreTable]) -> ScoreTable:
     """Return one table of the rows of several.
 
     Raises:
-        VoidAuditError: Some hold coins and others do not.
+        InvalidRunError: Some hold coins and others do not.
     """
     bits = [table.bits for table in tables if table.bits is not None]
     if bits and len(bits) < len(tables):
-        raise VoidAuditError("some files hold coins and others do not")
+        raise InvalidRunError("some files hold coins and others do not")
     return ScoreTable(
         ids=np.concatenate([table.ids for table in tables]),
         bits=np.concatenate(bits) if bits else None,

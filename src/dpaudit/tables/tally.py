@@ -41,13 +41,13 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.readings import Reading
 from dpaudit.engines.engine import Engine
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import BLOCK, Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import Rules
-from dpaudit.game.scores import check_assigned, check_rows, check_rules, moved
+from dpaudit.game.scores import check_assigned, check_rows, check_score_rules, moved
 from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import USUAL, ColumnNames
@@ -129,7 +129,7 @@ class ScoreTally:
     def __post_init__(self) -> None:
         _check_canaries(self.design)
         if self.rows > self.design.canaries:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{self.rows} rows are more than canaries={self.design.canaries}: "
                 "some are there twice, or are not of this audit"
             )
@@ -152,9 +152,9 @@ class ScoreTally:
             self.commitment,
             self.salt,
         ):
-            raise VoidAuditError("the tallies belong to different audits")
+            raise InvalidRunError("the tallies belong to different audits")
         if bool(self.ids) != bool(other.ids):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "ids were checked in one tally and not in another; make them alike"
             )
         return type(self)(
@@ -206,7 +206,7 @@ def tally_scores(
 
     Raises:
         InvalidInputError: A file holds no such table; the message says where.
-        VoidAuditError: The table voids the audit: an id is unknown or there twice, a
+        InvalidRunError: The table voids the audit: an id is unknown or there twice, a
             bit is not the key's coin, or there is no coin.
     """
     from dpaudit.tables.parquet import read_batches  # noqa: PLC0415 (an extra)
@@ -226,7 +226,7 @@ def tally_scores(
             so_far.add(batch.scores, bits, batch.ids)
             rows, ones = rows + len(bits), ones + int(np.count_nonzero(bits))
             if rows > design.canaries:
-                raise VoidAuditError(
+                raise InvalidRunError(
                     f"there are more rows than canaries={design.canaries}: in {path}, "
                     "or before it, canaries appear that the design has not"
                 )
@@ -255,14 +255,14 @@ def _check_canaries(design: Design) -> None:
 def _see(path: Path, seen: SeenIds, ids: NDArray[np.int64]) -> None:
     try:
         seen.add(ids)
-    except VoidAuditError as error:
-        raise VoidAuditError(f"{path}: {error}") from error
+    except InvalidRunError as error:
+        raise InvalidRunError(f"{path}: {error}") from error
 
 
 def _guesses(design: Design) -> int:
-    check_rules(design)
+    check_score_rules(design)
     if design.rules.ordered and design.guesses > MOST_RANKED:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"guesses={design.guesses} are too many to be kept in order; rank the "
             f"surest, Ranking(guesses={MOST_RANKED}), or count all, OneRun(guesses=...)"
         )
@@ -314,7 +314,7 @@ def _bits(
     derived = coins.at(ids)
     if bits is not None and np.any(bits != derived):
         odd = int(np.flatnonzero(bits != derived)[0])
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{path}: the bit of id {ids[odd]} is not the key's coin: the run did not "
             "follow them, or the table is of another run"
         )
@@ -336,7 +336,7 @@ def _merged(one: Found, other: Found) -> Found:
         case (Histogram(), Histogram()):
             return one.merged(other)
         case _:
-            raise VoidAuditError("the tallies belong to different audits")
+            raise InvalidRunError("the tallies belong to different audits")
 
 
 def tally_files(
@@ -408,7 +408,7 @@ def conclude_scores(
         not_exercised: Parts of the mechanism that the audit did not run through.
 
     Raises:
-        VoidAuditError: The tallies are not those of all canaries of one audit.
+        InvalidRunError: The tallies are not those of all canaries of one audit.
     """
     if not tallies:
         raise InvalidInputError("there is no tally to judge")
@@ -441,7 +441,7 @@ def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
         for each in sets
     )
     if total % 2**64 != fingerprint_of_run(0, canaries - 1, salt):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the ids of the tallies are not those from 0 to {canaries - 1}, each "
             "once: a canary is in two shards, and another in none"
         )

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.errors import ConformanceError, InvalidInputError, VoidAuditError
+from dpaudit.errors import ConformanceError, InvalidInputError, InvalidRunError
 from dpaudit.game.auditors import check_pairs
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
@@ -217,7 +217,7 @@ class _Table:
         design: Design,
         rng: np.random.Generator,
     ) -> None:
-        needed = _InTurns if design.rules.reveals else _AtOnce
+        needed = _InTurns if design.rules.adaptive else _AtOnce
         if not isinstance(guesser, needed):
             raise InvalidInputError(
                 "adaptive rules need a guesser with play(output), one-run rules one "
@@ -243,7 +243,7 @@ class _Table:
                 shown, lambda turn: referee.submit(turn.index, turn.guess, turn.stake)
             ):
                 pass
-        except VoidAuditError as error:
+        except InvalidRunError as error:
             raise ConformanceError(
                 f"{self._guesser!r} breaks the rules, {self._design.rules!r}: {error}"
             ) from error
@@ -273,7 +273,7 @@ class _Table:
     def _turns(self, shown: object, answers: Answers) -> Iterator[Submission]:
         """Show an output, yield every turn's guesses, and answer with coins."""
         output = deepcopy(shown)
-        if self._design.rules.reveals:
+        if self._design.rules.adaptive:
             assert isinstance(self._guesser, _InTurns)
             play = self._guesser.play(output)
             turn = next(play, None)

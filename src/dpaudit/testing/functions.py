@@ -28,7 +28,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.explanation import verdict as verdict_sentence
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
@@ -195,7 +195,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
     Raises:
         InvalidInputError: An output cannot be compared with another, or has more places
             than are looked at.
-        VoidAuditError: The budget is too small for the test to fail, or to catch what
+        InvalidRunError: The budget is too small for the test to fail, or to catch what
             it must; or something must be caught and not all can be looked at.
 
     Example:
@@ -263,7 +263,7 @@ def _must_see(table: FeatureTable, aim: Aim) -> None:
     """Refuse to promise that a leak is caught where nobody looks."""
     hidden = unseen(table)
     if aim.must_catch is not None and hidden:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"a leak of epsilon = {aim.must_catch:g} must be caught, and could hide in "
             f"what is not looked at: {'; '.join(hidden)}; return the values "
             "themselves, fewer of them if they are too many, or leave must_catch out"

@@ -39,7 +39,7 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Counts
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
 from dpaudit.game.verdict import POWER
@@ -123,7 +123,7 @@ class Aim:
 
     def p_value(self, counts: Counts) -> float:
         """Return the p-value of the claim."""
-        return self.bound.test_claim(counts, self.claim, alpha=self.alpha).p_value
+        return self.bound.judge_claim(counts, self.claim, alpha=self.alpha).p_value
 
     def caught(self, *, canaries: int, guesses: int) -> float | None:
         """Return the epsilon of the least planted leak that is caught, if any is."""
@@ -244,7 +244,7 @@ def _timed(
         if len(rows) >= least and spent >= _SHARE_OF_TIME * seconds:
             break
         if len(rows) < least and spent >= max(_OVERTIME * seconds, _LEAST_OVERTIME):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
                 "them to be able to fail; allow about seconds="
                 f"{ceil(least / rate / _SHARE_OF_TIME)}"
@@ -322,8 +322,8 @@ def choose(
         aim: What will be tested.
 
     Raises:
-        VoidAuditError: So few calls cannot refute the claim, or not catch the leak that
-            must be caught.
+        InvalidRunError: So few calls cannot refute the claim, or not catch the leak
+            that must be caught.
     """
     options = [
         option
@@ -339,7 +339,7 @@ def choose(
                 guesses=option.guesses,
                 caught=caught,
             )
-    raise VoidAuditError(_too_few(calls, aim))
+    raise InvalidRunError(_too_few(calls, aim))
 
 
 def _options(

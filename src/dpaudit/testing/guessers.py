@@ -16,7 +16,8 @@ A mechanism leaks where nobody looks, so several guessers look at different thin
 - ``steps``: the difference to the outputs of the calls before and after. Finds noise
   that is reused by neighbouring calls.
 - ``linear``: the best linear combination of all numbers: for long vectors.
-- ``logistic``: a regression on the 64 bits of floats and more (``game/learned.py``).
+- ``logistic``: a regression on the 64 bits of floats and more
+  (``game/learned_log_odds.py``).
 
 Each is fitted to calls whose coins are known and then fixed. Whatever was learned, the
 audit that follows throws fresh coins, and its bound holds for every guesser.
@@ -34,7 +35,7 @@ from typing import Protocol, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.game.learned import LearnedLoss, learn_loss
+from dpaudit.game.learned_log_odds import LearnedLogOdds, fit_log_odds
 from dpaudit.game.pairs import Pairs
 from dpaudit.testing.features import Bits, FeatureTable
 
@@ -313,7 +314,7 @@ def _even(table: FeatureTable) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bitwise:
-    """The logistic regression of ``game/learned.py``, on one row per call.
+    """The logistic regression of ``game/learned_log_odds.py``, on one row per call.
 
     Attributes:
         width: How many numbers of an output it was fitted to.
@@ -321,7 +322,7 @@ class Bitwise:
     """
 
     width: int
-    loss: LearnedLoss[NDArray[np.float64]]
+    loss: LearnedLogOdds[NDArray[np.float64]]
 
     def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return the fitted log-odds of every output."""
@@ -352,7 +353,7 @@ def _learn_logistic(table: FeatureTable, bits: Bits) -> Scorer | None:
         return None
     few = slice(_MOST_REGRESSED // width)
     table, bits = table.rows(few).with_widths((width, 0)), bits[few]
-    loss = learn_loss(
+    loss = fit_log_odds(
         _Replay(numbers=table.numbers, bits=bits),
         pairs=Pairs(x=0, y=1),
         canaries=len(table),

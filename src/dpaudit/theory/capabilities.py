@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from dpaudit.game.mechanism import HasConditionalLoss, Mechanism
+from dpaudit.game.mechanism import HasPosterior, Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.loss_distribution import HasLossDistribution
 from dpaudit.mechanisms.output_likelihood import HasOutputLikelihood
@@ -52,7 +52,7 @@ class Simulable(Explained[Any], HasPairs, Protocol):
     """A mechanism that can be run and explained on known pairs."""
 
 
-class Playable(Mechanism[Any], HasConditionalLoss[Any], HasPairs, Protocol):
+class Playable(Mechanism[Any], HasPosterior[Any], HasPairs, Protocol):
     """A mechanism that can be run and guessed in turns on known pairs."""
 
 

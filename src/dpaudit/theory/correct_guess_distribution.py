@@ -47,9 +47,9 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.loss_distribution import (
     DiscreteLoss,
-    Kind,
     Loss,
     LossDistribution,
+    OutputComponent,
 )
 from dpaudit.stats.binomial import masses
 from dpaudit.theory.integrals import tail_average
@@ -84,7 +84,8 @@ def correct_guess_distribution(
 
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
-        >>> named = Kind(probability=1.0, groups=1, size=1, loss=sure)  # name and shame
+        >>> # name and shame
+        >>> named = OutputComponent(probability=1.0, groups=1, size=1, loss=sure)
         >>> losses = LossDistribution(elements=5, kinds=(named,))
         >>> correct_guess_distribution(losses, guesses=2)
         array([0. , 0.5, 0.5])
@@ -110,7 +111,8 @@ def determines_correct_guesses(losses: LossDistribution) -> bool:
 
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
-        >>> known = Kind(probability=0.5, groups=1, size=9, loss=sure)  # all or nothing
+        >>> # all or nothing
+        >>> known = OutputComponent(probability=0.5, groups=1, size=9, loss=sure)
         >>> determines_correct_guesses(LossDistribution(elements=9, kinds=(known,)))
         True
     """
@@ -174,11 +176,11 @@ def _check_number(made: Submission, guesses: int) -> None:
         )
 
 
-def _is_independent(kind: Kind) -> bool:
+def _is_independent(kind: OutputComponent) -> bool:
     return kind.size == 1 or kind.loss.tail(inf) == 1
 
 
-def _independent(kind: Kind) -> int:
+def _independent(kind: OutputComponent) -> int:
     """Return how many elements lose, independently of each other."""
     if not _is_independent(kind):
         raise InvalidInputError(

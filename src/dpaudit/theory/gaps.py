@@ -124,7 +124,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     return Gaps(
         levels=(
             *_guaranteed(mechanism, claim, found, delta),
-            *_achievable(found, efficacy or found.best),
+            *_achievable(found, efficacy or found.best_accuracy),
             GapLevel.of("statistics", expected, f"the expected bound from {k} guesses"),
         ),
         spread=spread,
@@ -189,12 +189,12 @@ def _guaranteed(
     return (
         GapLevel.of(
             "claim",
-            _at_least(found.distributional, claimed),
+            _at_least(found.distributional_epsilon, claimed),
             f"what is claimed {at}".strip() if claimed is not None else _NOT_KNOWN,
         ),
         GapLevel.of(
             "confidence",
-            _at_least(found.distributional, level),
+            _at_least(found.distributional_epsilon, level),
             f"the level {later}, the most that a valid test can certify"
             if later
             else "the level of the mechanism",
@@ -215,17 +215,17 @@ def _achievable(found: Levels, efficacy: Estimate) -> tuple[GapLevel, ...]:
     return (
         GapLevel.of(
             "interference",
-            found.distributional,
+            found.distributional_epsilon,
             f"the level to one who knows no coin{at}",
         ),
         GapLevel.of(
             "outputs",
-            found.as_epsilon(found.average_case),
+            found.as_epsilon(found.average_case_accuracy),
             "the most exposed element, on average over outputs",
         ),
         GapLevel.of(
             "elements",
-            found.as_epsilon(found.best),
+            found.as_epsilon(found.best_accuracy),
             f"the {found.guesses} most exposed elements on average",
         ),
         GapLevel.of("guessing", found.as_epsilon(efficacy), "the guesser in use"),
@@ -257,7 +257,9 @@ def _by_knowledge(
             "those of earlier turns: as many guesses, coins revealed",
         ),
         GapLevel.of(
-            "one run", found.as_epsilon(found.best), "none: the level of elements above"
+            "one run",
+            found.as_epsilon(found.best_accuracy),
+            "none: the level of elements above",
         ),
     )
 

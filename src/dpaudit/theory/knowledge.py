@@ -135,7 +135,7 @@ def _played(
         known = _accuracy(_knowing_others(mechanism, output, bits))
         full.append(np.sort(known)[-guesses:].mean())
         at_once = mechanism.posterior(output).log_odds(np.arange(elements))
-        turns = play(mechanism.posterior(output), bits).surety
+        turns = play(mechanism.posterior(output), bits).confidence
         games.append(_Game(at_once=_accuracy(at_once), in_turn=_accuracy(turns)))
     return Knowledge(
         full=Estimate.mean(full, span=_SPAN),
@@ -170,9 +170,9 @@ def _in_turn(games: list[_Game], guesses: int) -> Estimate:
     if guesses == len(games[0].in_turn):  # nothing to choose
         return Estimate.mean([game.in_turn.mean() for game in games], span=_SPAN)
     searched, read = games[: len(games) // 2], games[len(games) // 2 :]
-    surety = np.concatenate([game.in_turn for game in searched])
+    confidence = np.concatenate([game.in_turn for game in searched])
     share = guesses / len(games[0].in_turn) * np.array(_SHARES)
-    levels = np.quantile(surety, 1 - share[share < 1], method="lower")
+    levels = np.quantile(confidence, 1 - share[share < 1], method="lower")
 
     def mean_at(least: float) -> float:
         return float(np.mean([game.reaching(least, guesses) for game in searched]))

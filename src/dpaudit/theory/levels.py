@@ -61,39 +61,40 @@ class Levels:
         elements: How many elements.
         guesses: How many of them the best guesser guesses at least.
         delta: Of the worst case and of the distributional level.
-        worst_case: The DP level at delta, an epsilon; infinite if there is none, and if
-            none is known, which ``how`` says.
-        distributional: An epsilon.
-        average_case: A probability.
-        best: A probability; the best efficacy with that many guesses.
-        average_element: A probability; the best efficacy without abstention.
+        worst_case_epsilon: The DP level at delta, an epsilon; infinite if there is
+            none, and if none is known, which ``how`` says.
+        distributional_epsilon: An epsilon.
+        average_case_accuracy: A probability.
+        best_accuracy: A probability; the best efficacy with that many guesses.
+        average_element_accuracy: A probability; the best efficacy without abstention.
         how: How the numbers were found.
     """
 
     elements: int
     guesses: int
     delta: float
-    worst_case: float
-    distributional: Estimate
-    average_case: Estimate
-    best: Estimate
-    average_element: Estimate
+    worst_case_epsilon: float
+    distributional_epsilon: Estimate
+    average_case_accuracy: Estimate
+    best_accuracy: Estimate
+    average_element_accuracy: Estimate
     how: str
 
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=1)
         _check_guesses(self.guesses, self.elements)
         _validate.probability("delta", self.delta)
-        if isnan(self.worst_case) or self.worst_case < 0:
+        if isnan(self.worst_case_epsilon) or self.worst_case_epsilon < 0:
             raise InvalidInputError(
-                f"worst_case must be 0 or more, got worst_case={self.worst_case!r}"
+                "worst_case_epsilon must be 0 or more, got "
+                f"worst_case_epsilon={self.worst_case_epsilon!r}"
             )
         self._check_chain()
 
     @property
     def efficacy(self) -> Estimate:
         """The best efficacy E[V / R] with at least as many guesses."""
-        return self.best
+        return self.best_accuracy
 
     def as_epsilon(self, measured: Estimate) -> Estimate:
         """Return the epsilon at which guesses are right with such a probability.
@@ -108,29 +109,34 @@ class Levels:
         # At delta = 0 no accuracy exceeds p(distributional), but close to 1 a float
         # cannot tell them apart.
         return _as_epsilon(
-            measured, self.distributional.high if not self.delta else inf
+            measured, self.distributional_epsilon.high if not self.delta else inf
         )
 
     def as_epsilon_knowing(self, measured: Estimate) -> Estimate:
         """Return the epsilon of an accuracy of one who knows other coins."""
-        return _as_epsilon(measured, inf if self.delta else self.worst_case)
+        return _as_epsilon(measured, inf if self.delta else self.worst_case_epsilon)
 
     def _check_chain(self) -> None:
-        chain = [self.average_element.value, self.best.value, self.average_case.value]
+        chain = [
+            self.average_element_accuracy.value,
+            self.best_accuracy.value,
+            self.average_case_accuracy.value,
+        ]
         if self.delta == 0:
-            chain.append(float(special.expit(self.distributional.value)))
+            chain.append(float(special.expit(self.distributional_epsilon.value)))
         if np.any(np.diff([0.5, *chain, 1.0]) < -_SLACK):
             raise InvalidInputError(
-                "expected 1/2 <= average_element <= best <= average_case (<= "
-                f"p(distributional) at delta = 0) <= 1, got {chain}"
+                "expected 1/2 <= average_element_accuracy <= best_accuracy <= "
+                "average_case_accuracy (<= p(distributional_epsilon) at delta = 0) <= "
+                f"1, got {chain}"
             )
         # A measured lower end at delta > 0 may by chance be too large.
-        sure = self.delta == 0 or self.distributional.is_exact
-        if sure and self.distributional.low > self.worst_case + _SLACK:
+        sure = self.delta == 0 or self.distributional_epsilon.is_exact
+        if sure and self.distributional_epsilon.low > self.worst_case_epsilon + _SLACK:
             raise InvalidInputError(
-                f"worst_case={self.worst_case:g} is below the distributional level "
-                f"{self.distributional}: the guarantee does not hold, or is for "
-                "another adjacency than that of the pairs"
+                f"worst_case_epsilon={self.worst_case_epsilon:g} is below the "
+                f"distributional level {self.distributional_epsilon}: the guarantee "
+                "does not hold, or is for another adjacency than that of the pairs"
             )
 
 
@@ -162,7 +168,7 @@ def levels(
         >>> from dpaudit.mechanisms.table import FiniteTable
         >>> count = FiniteTable(rows=np.eye(3)[[0, 1, 1, 2]])
         >>> found = levels(count, elements=2)
-        >>> found.worst_case, found.average_element.value
+        >>> found.worst_case_epsilon, found.average_element_accuracy.value
         (inf, 0.75)
     """
     _validate.whole_number("elements", elements, least=1)
@@ -187,39 +193,43 @@ def levels(
         elements=elements,
         guesses=guesses,
         delta=delta,
-        worst_case=inf if worst is None else worst,
-        distributional=found.distributional,
-        average_case=found.average_case,
-        best=found.best,
-        average_element=found.average_element,
+        worst_case_epsilon=inf if worst is None else worst,
+        distributional_epsilon=found.distributional_epsilon,
+        average_case_accuracy=found.average_case_accuracy,
+        best_accuracy=found.best_accuracy,
+        average_element_accuracy=found.average_element_accuracy,
         how=found.how + _NOT_KNOWN * (worst is None),
     )
 
 
 class _Found(NamedTuple):
-    distributional: Estimate
-    average_case: Estimate
-    best: Estimate
-    average_element: Estimate
+    distributional_epsilon: Estimate
+    average_case_accuracy: Estimate
+    best_accuracy: Estimate
+    average_element_accuracy: Estimate
     how: str
 
 
 def _closed_form(losses: LossDistribution, guesses: int, delta: float) -> _Found:
     return _Found(
-        distributional=Estimate.exact(levels_from_loss.epsilon_at(losses, delta)),
-        average_case=Estimate.exact(levels_from_loss.average_case(losses)),
-        best=Estimate.exact(levels_from_loss.best(losses, guesses)),
-        average_element=Estimate.exact(levels_from_loss.average_element(losses)),
+        distributional_epsilon=Estimate.exact(
+            levels_from_loss.epsilon_at(losses, delta)
+        ),
+        average_case_accuracy=Estimate.exact(levels_from_loss.average_case(losses)),
+        best_accuracy=Estimate.exact(levels_from_loss.best(losses, guesses)),
+        average_element_accuracy=Estimate.exact(
+            levels_from_loss.average_element(losses)
+        ),
         how="closed form",
     )
 
 
 def _enumerated(table: Enumeration, guesses: int, delta: float) -> _Found:
     return _Found(
-        distributional=Estimate.exact(table.distributional(delta=delta)),
-        average_case=Estimate.exact(table.average_case),
-        best=Estimate.exact(table.best(guesses)),
-        average_element=Estimate.exact(table.average_element),
+        distributional_epsilon=Estimate.exact(table.distributional(delta=delta)),
+        average_case_accuracy=Estimate.exact(table.average_case),
+        best_accuracy=Estimate.exact(table.best(guesses)),
+        average_element_accuracy=Estimate.exact(table.average_element),
         how=f"enumeration of 2^{table.elements} coins",
     )
 

@@ -34,7 +34,11 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    LossDistribution,
+    OutputComponent,
+)
 from dpaudit.stats import binomial_tails
 from dpaudit.stats.search import largest_yes
 from dpaudit.theory.integrals import tail_average
@@ -56,7 +60,7 @@ def average_element(losses: LossDistribution) -> float:
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=5, size=1, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=5, size=1, loss=half)
         >>> average_element(LossDistribution(elements=5, kinds=(kind,)))
         0.75
     """
@@ -69,7 +73,7 @@ def average_case(losses: LossDistribution) -> float:
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=2, size=1, loss=half)
         >>> average_case(LossDistribution(elements=2, kinds=(kind,)))
         0.875
     """
@@ -82,7 +86,7 @@ def best(losses: LossDistribution, guesses: int) -> float:
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=2, size=1, loss=half)
         >>> best(LossDistribution(elements=2, kinds=(kind,)), 1)
         0.875
     """
@@ -105,7 +109,7 @@ def delta_at(losses: LossDistribution, epsilon: float) -> float:
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=2, size=1, loss=half)
         >>> delta_at(LossDistribution(elements=2, kinds=(kind,)), 3.0)
         0.5
     """
@@ -121,7 +125,7 @@ def epsilon_at(losses: LossDistribution, delta: float) -> float:
     Example:
         >>> values, fair = np.array([0.0, 2.0]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=2, size=1, loss=half)
         >>> epsilon_at(LossDistribution(elements=2, kinds=(kind,)), 0.0)
         2.0
     """
@@ -140,7 +144,7 @@ def exposed(losses: LossDistribution, threshold: float) -> float:
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=6, size=1, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=6, size=1, loss=half)
         >>> exposed(LossDistribution(elements=6, kinds=(kind,)), 1.0)
         3.0
     """
@@ -158,7 +162,7 @@ def probability_exposed(
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
-        >>> kind = Kind(probability=1.0, groups=2, size=3, loss=half)
+        >>> kind = OutputComponent(probability=1.0, groups=2, size=3, loss=half)
         >>> losses = LossDistribution(elements=6, kinds=(kind,))
         >>> probability_exposed(losses, 1.0, at_least=4)
         0.25
@@ -168,7 +172,7 @@ def probability_exposed(
     return _mixed(losses, lambda kind: _enough_exposed(kind, threshold, at_least))
 
 
-def _mixed(losses: LossDistribution, of: Callable[[Kind], float]) -> float:
+def _mixed(losses: LossDistribution, of: Callable[[OutputComponent], float]) -> float:
     """Return the mean over the kinds of output; the silent rest counts as 0."""
     return float(sum(kind.probability * of(kind) for kind in losses.kinds))
 
@@ -183,11 +187,11 @@ def _mean_tail(losses: LossDistribution, *, low: float) -> float:
     )
 
 
-def _share(kind: Kind, losses: LossDistribution) -> float:
+def _share(kind: OutputComponent, losses: LossDistribution) -> float:
     return kind.groups * kind.size / losses.elements
 
 
-def _some_exposed(kind: Kind) -> float:
+def _some_exposed(kind: OutputComponent) -> float:
     def some(tails: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore"):  # a tail of 1: log 0, and a probability of 1
             return np.asarray(-np.expm1(kind.groups * np.log1p(-tails)))
@@ -195,7 +199,7 @@ def _some_exposed(kind: Kind) -> float:
     return tail_average(kind.loss, some)
 
 
-def _enough_exposed(kind: Kind, threshold: float, number: int) -> float:
+def _enough_exposed(kind: OutputComponent, threshold: float, number: int) -> float:
     tails = np.array([min(1.0, kind.loss.tail(threshold))])
     return float(
         binomial_tails.at_least(-(-number // kind.size), kind.groups, tails)[0]
@@ -203,7 +207,7 @@ def _enough_exposed(kind: Kind, threshold: float, number: int) -> float:
 
 
 def _mean_least(
-    tails: NDArray[np.float64], kind: Kind, guesses: int
+    tails: NDArray[np.float64], kind: OutputComponent, guesses: int
 ) -> NDArray[np.float64]:
     """Return E[min(k, size B)] / k for B ~ Bin(groups, tail)."""
     k, s, g = guesses, kind.size, kind.groups

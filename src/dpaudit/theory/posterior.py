@@ -71,16 +71,16 @@ class GameByTurn:
     """One game: every element in the order in which an adaptive guesser meets it.
 
     Attributes:
-        surety: The size of its log-odds, given the output and all coins before.
+        confidence: The size of its log-odds, given the output and all coins before.
         right: Whether it fell the likelier way.
     """
 
-    surety: NDArray[np.float64]
+    confidence: NDArray[np.float64]
     right: NDArray[np.bool_]
 
     def reaching(self, threshold: float) -> NDArray[np.bool_]:
         """Return which of the guesses that reach a threshold are right, in order."""
-        return self.right[self.surety >= threshold]
+        return self.right[self.confidence >= threshold]
 
 
 @final
@@ -145,17 +145,19 @@ def play(posterior: Posterior, bits: NDArray[np.uint8]) -> GameByTurn:
     Example:
         >>> from dpaudit.mechanisms.parity import XorInPairs
         >>> output = XorInPairs(elements=4).posterior([1, 0])
-        >>> play(output, np.array([1, 0, 1, 1])).surety
+        >>> play(output, np.array([1, 0, 1, 1])).confidence
         array([ 0.,  0., inf, inf])
     """
-    surety, right = [], []
+    confidence, right = [], []
     for index in posterior.batches():
         odds, ones = posterior.log_odds(index), bits[index] > 0
         order = np.argsort(-np.abs(odds), kind="stable")
-        surety.append(np.abs(odds)[order])
+        confidence.append(np.abs(odds)[order])
         right.append(((odds >= 0) == ones)[order])
         posterior.reveal(index, np.where(ones, 1, -1).astype(np.int8))
-    return GameByTurn(surety=np.concatenate(surety), right=np.concatenate(right))
+    return GameByTurn(
+        confidence=np.concatenate(confidence), right=np.concatenate(right)
+    )
 
 
 def played_games(
@@ -306,8 +308,8 @@ def _epsilon_lower(bound: _Bound, right: int, guesses: int) -> float:
 
 def _thresholds(games: list[GameByTurn]) -> list[float]:
     """Return thresholds to try: quantiles of how sure a guess is."""
-    surety = np.concatenate([game.surety for game in games])
-    found = np.quantile(surety, 1 - _SHARES, method="lower")
+    confidence = np.concatenate([game.confidence for game in games])
+    found = np.quantile(confidence, 1 - _SHARES, method="lower")
     return [float(each) for each in np.unique([0.0, *found])]
 
 

@@ -28,7 +28,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import Guesser
-from dpaudit.game.mechanism import HasLoss, Mechanism
+from dpaudit.game.mechanism import HasLogOdds, Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.stats.search import largest_yes
 from dpaudit.theory.gap_levels import Estimate
@@ -41,7 +41,7 @@ _ALPHA = 0.01
 _MOST_LOSSES = 50_000_000
 
 
-class Explained(Mechanism[O], HasLoss[O], Protocol[O]):
+class Explained(Mechanism[O], HasLogOdds[O], Protocol[O]):
     """A mechanism that says what its output tells about each coin."""
 
 
@@ -160,7 +160,7 @@ def _outputs(
         yield bits, mechanism.run(pairs.choose(bits), rng)
 
 
-def _sizes(mechanism: HasLoss[O], output: O, elements: int) -> NDArray[np.float64]:
+def _sizes(mechanism: HasLogOdds[O], output: O, elements: int) -> NDArray[np.float64]:
     sizes = np.abs(np.asarray(mechanism.log_odds(output), np.float64))
     if sizes.shape != (elements,) or np.isnan(sizes).any():
         raise InvalidInputError(

@@ -174,10 +174,11 @@ def tightness(
         sizes: Numbers of elements, at least three, rising.
 
     Example:
-        >>> from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind
+        >>> from dpaudit.mechanisms.loss_distribution import DiscreteLoss
+        >>> from dpaudit.mechanisms.loss_distribution import OutputComponent
         >>> sure = DiscreteLoss(values=np.array([1.0]), probabilities=np.ones(1))
         >>> def response(n: int) -> LossDistribution:  # every element has a loss of 1
-        ...     kind = Kind(probability=1.0, groups=n, size=1, loss=sure)
+        ...     kind = OutputComponent(probability=1.0, groups=n, size=1, loss=sure)
         ...     return LossDistribution(elements=n, kinds=(kind,))
         >>> print(tightness(response, thresholds=[0.9], sizes=[10, 100, 1000]))
         elements with a loss of 0.9 or more: 10 at n = 10, 100 at n = 100, 1000 at n \

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding
@@ -74,10 +74,10 @@ class SumsAudit:
             ``Toeplitz`` or a ``Matrix`` of ``dpaudit.dpsgd.strategy``.
         unit: What a canary stands for, ``"record"`` or ``"user"``: one line of the sum
             is what one of them put in, and the clipping norm is theirs.
-        real_sums: Whether the loop will say what its sums were without canaries.
+        knows_real_sums: Whether the loop will say what its sums were without canaries.
         noise: The noise multiplier that the loop is configured with. Without it
-            nothing is said of which fault would be detected; with ``real_sums`` the
-            noise itself is also held against it, and against itself over steps.
+            nothing is said of which fault would be detected; with ``knows_real_sums``
+            the noise itself is also held against it, and against itself over steps.
         layout_seed: Public seed of the canaries' coordinates.
         unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
             ``"clipping"``: without a check of these and without this the audit is
@@ -109,14 +109,14 @@ class SumsAudit:
         participation: Participation | None = None,
         strategy: Strategy | None = None,
         unit: Unit | str = Unit.RECORD,
-        real_sums: bool = False,
+        knows_real_sums: bool = False,
         noise: float | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         count = coordinates_needed(design)
         self._stated = noise
-        self._noise = noise if real_sums else None
+        self._noise = noise if knows_real_sums else None
         self._watched = noise_watched(count)
         self._audit = TrainingAudit(
             design=design,
@@ -129,7 +129,7 @@ class SumsAudit:
                 noise=noise or None,
                 unit=unit_of(unit),
             ),
-            real_sums=real_sums,
+            knows_real_sums=knows_real_sums,
             participation=participation,
             strategy=strategy,
             watched=["the sum"] * len(range(count)[self._watched])
@@ -142,13 +142,13 @@ class SumsAudit:
         self.coordinates: NDArray[np.int64] = scattered(
             dimension, count, seed=layout_seed
         )
-        self._real_sums, self._dimension = real_sums, dimension
+        self._knows_real_sums, self._dimension = knows_real_sums, dimension
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     @property
     def steps(self) -> int:
         """How many steps were observed."""
-        return self._audit.reading.steps
+        return self._audit.likelihood.steps
 
     def contributions(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
@@ -167,15 +167,16 @@ class SumsAudit:
         Args:
             noisy_sums: One number for each coordinate, over the clipping norm.
             real_sums: The same of the sum before canaries and noise, if the audit was
-                opened with ``real_sums=True``.
+                opened with ``knows_real_sums=True``.
         """
-        if (real_sums is not None) != self._real_sums:
-            raise VoidAuditError(
-                "real_sums belong to an audit that was opened with real_sums=True, "
-                "and to each of its steps: it decides what the guesser knows"
+        if (real_sums is not None) != self._knows_real_sums:
+            raise InvalidRunError(
+                "real_sums belong to an audit that was opened with "
+                "knows_real_sums=True, and to each of its steps: it decides what the "
+                "guesser knows"
             )
         if self._joined is None:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "a noisy sum was handed over, but contributions() was not asked for "
                 "what to put into it; add the clipping norm times contributions() "
                 "before the noise"
@@ -255,7 +256,7 @@ class SumsAudit:
         """
         checks = checks_of_sums(
             noise=bool(self._noise),
-            call="SumsAudit(..., real_sums=True, noise=...)",
+            call="SumsAudit(..., knows_real_sums=True, noise=...)",
             sampled=self._sampled,
         )
         return self._audit.finish(claim=claim, findings=checks)

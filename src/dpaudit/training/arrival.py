@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dpaudit.dpsgd.likelihood import State, saved_counts
 from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.verdict import SignalRecovery
 
@@ -74,7 +74,7 @@ class Arrivals:
         )
 
     def __reduce__(self) -> NoReturn:
-        raise VoidAuditError("what tells the coins cannot be pickled")
+        raise InvalidRunError("what tells the coins cannot be pickled")
 
     def observe(self, sums: NDArray[np.number], joined: NDArray[np.number]) -> None:
         """Add one step.

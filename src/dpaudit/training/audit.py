@@ -36,9 +36,9 @@ from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.strategy import Strategy, strategy_setting
 from dpaudit.dpsgd.sums import canary_log_odds
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
-from dpaudit.game.configuration import StepsAlike
+from dpaudit.game.configuration import StepSegment
 from dpaudit.game.coverage import accepted_stages
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.findings import Finding, Status, invalid
@@ -52,13 +52,13 @@ from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.guard import Guard
-from dpaudit.training.likelihoods import Sampling, SumsReading
+from dpaudit.training.likelihoods import Sampling, SumsLikelihood
 from dpaudit.training.noise import Found, NoiseWatch
 from dpaudit.training.participation_draws import ParticipationDraws
 from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 from dpaudit.training.result import (
     GuessedGame,
-    check_rules,
+    check_training_rules,
     conclude_training,
     guess,
     guess_among,
@@ -116,7 +116,7 @@ class TrainingAudit:
         key: The secret of this run; never use one twice.
         sample_rate: Chance of a canary to join a step, where the draws decide.
         read: What was read of the training, for the record.
-        real_sums: Whether the guesser knows what real records put into the sums.
+        knows_real_sums: Whether the guesser knows what real records put into the sums.
         sampling: How the guesser believes that canaries join steps; as the draws do if
             left out.
         own: Numbers of the coordinates that are read here; all of them if left out.
@@ -136,7 +136,7 @@ class TrainingAudit:
 
     Attributes:
         draws: Who joins a step. Secret; not for what reads the sums.
-        reading: What the guesser keeps of the sums.
+        likelihood: What the guesser keeps of the sums.
         guard: Runs whatever the audit hooks into the training.
         design: As it is committed to: the one given, with what was read.
         commitment: To publish before training.
@@ -149,7 +149,7 @@ class TrainingAudit:
         ...     key=Key(bytes(32)),  # for a real audit: Key.generate()
         ...     sample_rate=0.5,
         ...     read=Setting(framework="none"),
-        ...     real_sums=False,
+        ...     knows_real_sums=False,
         ... )
         >>> rng = np.random.default_rng(0)
         >>> for _ in range(50):  # noise multiplier 0.5
@@ -166,7 +166,7 @@ class TrainingAudit:
         key: Key,
         sample_rate: float,
         read: Setting,
-        real_sums: bool,
+        knows_real_sums: bool,
         sampling: Sampling | None = None,
         own: NDArray[np.int64] | None = None,
         groups: NDArray[np.int64] | None = None,
@@ -180,7 +180,7 @@ class TrainingAudit:
         self._accepted = accepted_stages(unchecked)
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
-        check_rules(design)
+        check_training_rules(design)
         self.guard = Guard()
         self._observed: list[Finding] = []
         self.draws = ParticipationDraws(
@@ -190,7 +190,9 @@ class TrainingAudit:
             sample_rate=sample_rate,
             participation=participation,
         )
-        known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
+        known = (
+            ThreatModel.KNOWN_RECORDS if knows_real_sums else ThreatModel.ALL_ITERATES
+        )
         setting = _as_run(
             design,
             read,
@@ -204,12 +206,12 @@ class TrainingAudit:
         self.design, self.commitment = self._referee.design, self._referee.commitment
         self._run = TrainingRun(key, self.commitment, self.design)
         self._own = np.arange(coordinates_needed(design)) if own is None else own
-        self.reading = SumsReading(
+        self.likelihood = SumsLikelihood(
             coordinates=len(self._own),
             per_coordinate=size,
             sampling=Poisson(rate=sample_rate) if sampling is None else sampling,
             groups=groups,
-            real_sums=real_sums,
+            knows_real_sums=knows_real_sums,
             participation=participation,
             strategy=strategy,
         )
@@ -230,7 +232,7 @@ class TrainingAudit:
 
         Secret, as the draws are.
         """
-        return self.draws.contributions(self.reading.steps)
+        return self.draws.contributions(self.likelihood.steps)
 
     def observe(
         self,
@@ -255,8 +257,8 @@ class TrainingAudit:
             clip: The clipping norm, likewise.
         """
         self._run.seen()
-        self.reading.observe(sums, scale)
-        step = StepsAlike(steps=1, noise=noise, clip=clip, rate=self._rate)
+        self.likelihood.observe(sums, scale)
+        step = StepSegment(steps=1, noise=noise, clip=clip, rate=self._rate)
         self._steps.add(step)
         self._arrivals.observe(sums, joined)
 
@@ -306,7 +308,7 @@ class TrainingAudit:
         ours = {
             "format": np.array(_FORMAT),
             "commitment": np.array(self.commitment.sha256),
-            **self.reading.saved(),
+            **self.likelihood.saved(),
             **self._arrivals.saved(),
             **self.guard.saved(),
             _OBSERVED: packed({"findings": encode(self._observed)}),
@@ -339,7 +341,7 @@ class TrainingAudit:
                 f"{path} holds no state of an audit that this version can read"
             )
         if str(state.pop("commitment", "")) != self.commitment.sha256:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{path} belongs to another audit: key or design differ. Resume with "
                 "the key that the audit began with (keep it with key.write(path)), the "
                 "same design, and the same model and loader"
@@ -351,7 +353,7 @@ class TrainingAudit:
         self.guard.restore(state)
         plain = unpacked(state, _OBSERVED, {"findings"})["findings"]
         self._observed = list(decode(tuple[Finding, ...], plain, "findings"))
-        self.reading.restore(state)
+        self.likelihood.restore(state)
         self._arrivals.restore(state)
         rows = (len(state.get(_CONFIGURED, ())), 4)
         self._steps = ConfiguredSteps.restored(saved_rows(state, _CONFIGURED, rows))
@@ -361,15 +363,15 @@ class TrainingAudit:
 
     def check_observed(self, gather: Gather | None = None) -> None:
         """Refuse to judge what was not observed; all ranks refuse alike."""
-        steps = np.array([self.reading.steps])
+        steps = np.array([self.likelihood.steps])
         if (steps if gather is None else gather(steps)).min() > 0:
             return
         if self.guard.failure is not None:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"no training step was observed, and nothing can be judged: "
                 f"{sentence(self.guard.failure)}"
             )
-        raise VoidAuditError(
+        raise InvalidRunError(
             "no training step has run since the audit was opened; train with what it "
             "was opened on, then call finish()"
         )
@@ -416,7 +418,7 @@ class TrainingAudit:
             # the same coordinates, which would be found to repeat each other.
             of_noise = self._noise.found(accounted_noise)
         if gather is None:
-            played = guess(self._referee, self.reading.log_likelihood())
+            played = guess(self._referee, self.likelihood.log_likelihood())
             signal = self._arrivals.found()
         else:
             played = self._guess_together(gather)
@@ -432,7 +434,7 @@ class TrainingAudit:
         )
         return conclude_training(
             played,
-            reading=self.reading,
+            likelihood=self.likelihood,
             signal=signal,
             commitment=self.commitment,
             claim=claim,
@@ -455,7 +457,7 @@ class TrainingAudit:
     def _guess_together(self, gather: Gather) -> GuessedGame:
         """Guess the surest canaries of all ranks; each hands over its own surest."""
         size = per_coordinate(self.design)
-        odds = canary_log_odds(self.reading.log_likelihood())
+        odds = canary_log_odds(self.likelihood.log_likelihood())
         best, _ = most_likely(odds, guesses=self.design.guesses)
         canaries = self._own[best // size] * size + best % size
         index, surest = gather(canaries), gather(odds[best])

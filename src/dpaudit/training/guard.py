@@ -15,7 +15,7 @@ import numpy as np
 from dpaudit._canonical import parsed, text
 from dpaudit._codec import decode, encode
 from dpaudit.dpsgd.likelihood import State
-from dpaudit.errors import DpAuditError, VoidAuditError, on_one_line
+from dpaudit.errors import DpAuditError, InvalidRunError, on_one_line
 from dpaudit.game.findings import Finding, inconclusive, invalid
 from dpaudit.game.text.findings import sentence
 
@@ -97,7 +97,7 @@ def _failure(error: Exception) -> Finding:
     What makes a run invalid still does. Of anything else, only that part of the
     training run was not observed: what was seen before it stands.
     """
-    make = invalid if isinstance(error, VoidAuditError) else inconclusive
+    make = invalid if isinstance(error, InvalidRunError) else inconclusive
     if isinstance(error, DpAuditError):
         return make("stopped", error=str(error))
     what = on_one_line(str(error)[:_LONGEST])

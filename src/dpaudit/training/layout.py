@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 
 __all__ = ["ArrayCoordinates", "Arrays", "Layout", "scattered"]
 
@@ -253,7 +253,7 @@ class Layout:
         """Return what arrays hold at the coordinates."""
         shapes = tuple(each.shape for each in arrays)
         if shapes != self.shapes:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"the audit is of a model with arrays of shapes {self.shapes}, and "
                 f"this one's are {shapes}; open the audit with the model that is "
                 "trained"

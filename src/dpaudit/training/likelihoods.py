@@ -48,8 +48,8 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.sampling import Differences, Poisson, SumDistribution
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
 from dpaudit.dpsgd.strategy import Independent, Strategy
-from dpaudit.dpsgd.sums import count_likelihood
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.dpsgd.sums import likelihood_for_sampling
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.mechanisms.exchangeable import log_fair
 from dpaudit.training.participation_parts import (
     LARGE,
@@ -64,7 +64,7 @@ from dpaudit.training.participation_parts import (
 
 __all__ = [
     "Sampling",
-    "SumsReading",
+    "SumsLikelihood",
     "trust",
 ]
 
@@ -138,7 +138,7 @@ _MOST_GROUPS = 256
 
 
 @final
-class SumsReading:
+class SumsLikelihood:
     """Reads noisy sums step by step.
 
     Args:
@@ -147,7 +147,7 @@ class SumsReading:
         sampling: How canaries join steps, as the run is said to sample.
         groups: For each coordinate a number; those of one number are alike in noise and
             in what real gradients leave there. All are alike if left out.
-        real_sums: Whether what real records put into the sums was taken off.
+        knows_real_sums: Whether what real records put into the sums was taken off.
         participation: Who participates when, if that is known; ``sampling`` is then
             among those.
         strategy: How noise is correlated from step to step, if it is.
@@ -155,16 +155,16 @@ class SumsReading:
     Attributes:
         steps: How many steps were seen.
         odd: How many sums were no finite numbers.
-        trusted: What share of the evidence was left by real gradients in the same
-            coordinates, on average; known once ``log_likelihood`` was asked.
+        evidence_share: What share of the evidence was left by real gradients in the
+            same coordinates, on average; known once ``log_likelihood`` was asked.
 
     Example:
-        >>> reading = SumsReading(
+        >>> likelihood = SumsLikelihood(
         ...     coordinates=2, per_coordinate=1, sampling=Poisson(rate=1.0)
         ... )
         >>> for sums in ([1.2, -0.1], [0.6, 0.2], [0.9, 0.1]):
-        ...     reading.observe(sums)
-        >>> reading.log_likelihood().argmax(axis=1)
+        ...     likelihood.observe(sums)
+        >>> likelihood.log_likelihood().argmax(axis=1)
         array([1, 0])
     """
 
@@ -175,14 +175,14 @@ class SumsReading:
         per_coordinate: int,
         sampling: Sampling,
         groups: NDArray[np.int64] | None = None,
-        real_sums: bool = False,
+        knows_real_sums: bool = False,
         participation: Participation | None = None,
         strategy: Strategy | None = None,
     ) -> None:
         self.steps = self.odd = 0
-        self.trusted = 1.0
+        self.evidence_share = 1.0
         self._coordinates, self._columns = coordinates, per_coordinate + 1
-        self._real_sums = real_sums
+        self._knows_real_sums = knows_real_sums
         self._where, everywhere = _split(coordinates, groups), np.arange(coordinates)
         self._parts: Sequence[Part]
         if participation is None and strategy is None:
@@ -234,13 +234,13 @@ class SumsReading:
     def log_likelihood(self) -> Floats:
         """Return ``ln L(N)`` in row of the coordinate, as far as it can be trusted."""
         if not self.steps:
-            raise VoidAuditError("no step was seen between attach and finish")
+            raise InvalidRunError("no step was seen between attach and finish")
         rows = np.empty((self._coordinates, self._columns))
         trusted = np.ones(self._coordinates)
         for where, part in zip(self._where, self._parts, strict=True):
             rows[where], share = part.log_likelihood()
-            trusted[where] = 1.0 if self._real_sums else share
-        self.trusted = float(trusted.mean())
+            trusted[where] = 1.0 if self._knows_real_sums else share
+        self.evidence_share = float(trusted.mean())
         return rows * trusted[:, np.newaxis]
 
     def saved(self) -> State:
@@ -345,7 +345,7 @@ class _Part:
         joins: Sampling | Differences = sampling
         if repeats and isinstance(sampling, Poisson):
             joins = Differences(of=sampling)
-        likelihood = count_likelihood(
+        likelihood = likelihood_for_sampling(
             coordinates=self._coordinates, per_coordinate=s, sampling=joins
         )
         if isinstance(joins, Shuffling):  # of one step, as if it were alone

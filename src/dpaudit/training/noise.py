@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import State, saved_counts
 from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.findings import Finding, Stage, inspected, not_checked
 from dpaudit.training import noise_faults
@@ -111,7 +111,7 @@ class NoiseWatch:
         )
 
     def __reduce__(self) -> NoReturn:
-        raise VoidAuditError("what tells the coins cannot be pickled")
+        raise InvalidRunError("what tells the coins cannot be pickled")
 
     def observe(
         self,

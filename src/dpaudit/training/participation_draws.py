@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Coins, Key
 
 __all__ = ["ParticipationDraws", "drawn"]
@@ -60,7 +60,7 @@ class ParticipationDraws:
         self._used = np.zeros(canaries, np.int64), 0  # joins, and of how many steps
 
     def __reduce__(self) -> NoReturn:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "an audit holds its key and cannot be pickled; use its save(), which "
             "writes neither key nor coins"
         )

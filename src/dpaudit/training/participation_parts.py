@@ -1,7 +1,7 @@
 """What a guesser keeps of sums in which canaries take turns, or noise is correlated.
 
-Parts of a ``SumsReading``, each for coordinates that are alike. Where the steps that a
-canary joins are known, a number for each coordinate (``MatchedPart``); where they are
+Parts of a ``SumsLikelihood``, each for coordinates that are alike. Where the steps that
+a canary joins are known, a number for each coordinate (``MatchedPart``); where they are
 not, a likelihood of each way in which it may have joined (``PatternPart``).
 """
 

@@ -22,7 +22,7 @@ from dpaudit.dpsgd.planning.as_run import detectable
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import drive
-from dpaudit.game.configuration import Detectable, RunConfiguration
+from dpaudit.game.configuration import DetectableFault, RunConfiguration
 from dpaudit.game.coverage import Coverage
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.findings import (
@@ -37,7 +37,7 @@ from dpaudit.game.findings import (
 from dpaudit.game.guessers import AdaptiveMostLikely, most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import (
-    HIDDEN,
+    MIN_EVIDENCE_SHARE,
     Result,
     TrainingRecord,
     conclude,
@@ -48,11 +48,11 @@ from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import SignalRecovery
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.training.likelihoods import SumsReading
+from dpaudit.training.likelihoods import SumsLikelihood
 
 __all__ = [
     "GuessedGame",
-    "check_rules",
+    "check_training_rules",
     "conclude_training",
     "detected_as_run",
     "guess",
@@ -63,7 +63,7 @@ __all__ = [
 _FAR_FEWER: Final = 1e-6  # chance of so few right guesses by what was stated
 
 
-def check_rules(design: Design) -> None:
+def check_training_rules(design: Design) -> None:
     """Refuse a design whose rules a training's guesser cannot play by."""
     if not isinstance(design.rules, OneRun | Ranking | AdaptiveRounds):
         raise _unplayable(design)
@@ -78,12 +78,12 @@ class GuessedGame:
         transcript: Its record.
         scores: What the log-odds of all canaries looked like before any coin was
             revealed; None where no one place knows them all.
-        surety: For each guess the log-odds of being right that its guesser stated.
+        confidence: For each guess the log-odds of being right that its guesser stated.
     """
 
     transcript: Transcript
     scores: ScoreSummary | None
-    surety: NDArray[np.float64]
+    confidence: NDArray[np.float64]
 
     def promise(self) -> Finding:
         """Return whether guesses were right as often as they said they would be.
@@ -91,7 +91,7 @@ class GuessedGame:
         The probability of so few right guesses, if each is right with the probability
         that was stated when it was made, is bounded by Chernoff's inequality.
         """
-        chances = special.expit(self.surety)
+        chances = special.expit(self.confidence)
         made = self.transcript.guess != 0
         right = int(np.sum(self.transcript.guess[made] == self.transcript.truth[made]))
         rates = np.geomspace(1e-3, 30.0, 60)
@@ -116,14 +116,16 @@ def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> GuessedGame:
     match rules:
         case OneRun() | Ranking():
             played = guess_among(referee, np.arange(len(odds)), odds)
-        case AdaptiveRounds(start=start):
+        case AdaptiveRounds(min_epsilon=start):
             guesser = AdaptiveMostLikely(
                 mechanism=_Seen(), threshold=start, rules=rules
             )
             drive(referee, guesser.play(log_likelihood))
             transcript = referee.close()
-            surety = transcript.stake[transcript.guess != 0]
-            played = GuessedGame(transcript=transcript, scores=None, surety=surety)
+            confidence = transcript.stake[transcript.guess != 0]
+            played = GuessedGame(
+                transcript=transcript, scores=None, confidence=confidence
+            )
         case _:
             raise _unplayable(referee.design)
     return replace(played, scores=referee.summary(odds))
@@ -142,7 +144,7 @@ def guess_among(
     best, what = most_likely(odds, guesses=referee.design.guesses)
     referee.submit(index[best], what)
     return GuessedGame(
-        transcript=referee.close(), scores=None, surety=np.abs(odds[best])
+        transcript=referee.close(), scores=None, confidence=np.abs(odds[best])
     )
 
 
@@ -165,7 +167,7 @@ class _Seen:
 def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     played: GuessedGame,
     *,
-    reading: SumsReading,
+    likelihood: SumsLikelihood,
     signal: SignalRecovery | None,
     commitment: Commitment,
     claim: Guarantee | None,
@@ -181,7 +183,7 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
 
     Args:
         played: The game.
-        reading: What the guesser made of the noisy sums.
+        likelihood: What the guesser made of the noisy sums.
         signal: How the sums answered to canaries; None if that was not seen.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
@@ -194,28 +196,28 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
         reported: The epsilon that the framework's own accountant reports.
     """
     audit = conclude(played.transcript, commitment=commitment, scores=played.scores)
-    if reading.odd:
-        remarks = (noted("sums.not_finite", sums=reading.odd), *remarks)
+    if likelihood.odd:
+        remarks = (noted("sums.not_finite", sums=likelihood.odd), *remarks)
     if claim is not None and audit.reading.counted is None:
         remarks = (*remarks, noted("accounting.curve_not_tested"))
     accountant, family = judge_accountant(audit, claim)
     judged = accountant or audit.design_test
     refuted = judged.refuted
     caught = detected_as_run(
-        audit.design, judged, configuration, trusted=reading.trusted
+        audit.design, judged, configuration, evidence_share=likelihood.evidence_share
     )
     recovered = inconclusive("signal.not_seen")
     if signal is not None:
         recovered = signal.check(refuted=refuted)
-    seen = _by_canaries(claim, caught, steps=reading.steps)
+    seen = _by_canaries(claim, caught, steps=likelihood.steps)
     coverage = Coverage.of([*seen, *checks], faults, accepted=accepted)
     training = TrainingRecord(
         coverage=coverage,
         accountant=accountant,
         family=family,
         transcript=played.transcript,
-        steps=reading.steps,
-        trusted=reading.trusted,
+        steps=likelihood.steps,
+        evidence_share=likelihood.evidence_share,
         signal=signal,
         remarks=remarks,
         reported=reported,
@@ -234,34 +236,34 @@ def detected_as_run(
     judged: ClaimTest,
     configuration: RunConfiguration | None,
     *,
-    trusted: float,
-) -> Detectable | None:
+    evidence_share: float,
+) -> DetectableFault | None:
     """Return the least fault of the noise that an audit would have detected.
 
     Args:
         design: What was fixed beforehand; only rules and alpha matter.
         judged: The claim that is judged, and whether it was refuted.
         configuration: How the run was configured, if that is recorded.
-        trusted: What share of the evidence real gradients left.
+        evidence_share: What share of the evidence real gradients left.
 
     Returns:
         None if the claim was refuted.
     """
     if judged.refuted:
         return None
-    if trusted < HIDDEN:
-        return Detectable(
-            factor=None, why_not=noted("forecast.hidden", hidden=1 - trusted)
+    if evidence_share < MIN_EVIDENCE_SHARE:
+        return DetectableFault(
+            factor=None, why_not=noted("forecast.hidden", hidden=1 - evidence_share)
         )
     if configuration is None:
-        return Detectable(factor=None, why_not=noted("forecast.not_recorded"))
+        return DetectableFault(factor=None, why_not=noted("forecast.not_recorded"))
     return detectable(
         configuration, rules=design.rules, claim=judged.claim, alpha=design.alpha
     )
 
 
 def _by_canaries(
-    claim: Guarantee | None, caught: Detectable | None, *, steps: int
+    claim: Guarantee | None, caught: DetectableFault | None, *, steps: int
 ) -> Iterator[Finding]:
     """Return what the guesses about canaries test in every audit of training."""
     yield _noise_tested(caught)
@@ -271,7 +273,7 @@ def _by_canaries(
         yield not_checked(Stage.ACCOUNTING, "accounting.no_accountant")
 
 
-def _noise_tested(caught: Detectable | None) -> Finding:
+def _noise_tested(caught: DetectableFault | None) -> Finding:
     """Return that canaries tested the noise, and which fault they would detect."""
     tell = partial(canary_tested, Stage.NOISE_SCALE)
     if caught is None:
@@ -299,7 +301,7 @@ def judge_accountant(
     family = _family(counts, design.bound_delta, design.alpha)
     if claim is None:
         return None, family
-    test = audit.design.rules.bound().test_claim(counts, claim, alpha=design.alpha)
+    test = audit.design.rules.bound().judge_claim(counts, claim, alpha=design.alpha)
     return test, family
 
 

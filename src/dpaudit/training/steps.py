@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.game.configuration import StepsAlike, alike
+from dpaudit.game.configuration import StepSegment, alike
 from dpaudit.game.findings import Finding, Stage, fault, inspected
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ class ConfiguredSteps:
     Example:
         >>> steps = ConfiguredSteps()
         >>> for noise in (1.0, 1.0, 0.9):
-        ...     steps.add(StepsAlike(steps=1, noise=noise, clip=2.0, rate=0.1))
+        ...     steps.add(StepSegment(steps=1, noise=noise, clip=2.0, rate=0.1))
         >>> [(each.steps, each.noise) for each in steps.runs], steps.count
         ([(2, 1.0), (1, 0.9)], 3)
     """
 
-    def __init__(self, runs: Iterable[StepsAlike] = ()) -> None:
+    def __init__(self, runs: Iterable[StepSegment] = ()) -> None:
         self.runs = list(alike(runs))
         self.count = sum(each.steps for each in self.runs)
 
-    def add(self, step: StepsAlike) -> None:
+    def add(self, step: StepSegment) -> None:
         """Take note of a step, or of several that are alike."""
         self.runs[-1:] = alike([*self.runs[-1:], step])
         self.count += step.steps
@@ -66,7 +66,7 @@ class ConfiguredSteps:
         """Return what ``saved`` was asked of."""
         known = ([None if value < 0 else value for value in row] for row in rows)
         return cls(
-            StepsAlike(steps=int(steps or 0), noise=noise, clip=clip, rate=rate)
+            StepSegment(steps=int(steps or 0), noise=noise, clip=clip, rate=rate)
             for steps, noise, clip, rate in known
         )
 
@@ -82,8 +82,8 @@ def accounting_faults(
         before: How many steps it had been told of when the first of these was made.
 
     Example:
-        >>> first = StepsAlike(steps=10, noise=1.0, clip=1.0, rate=0.1)
-        >>> later = StepsAlike(steps=10, noise=0.8, clip=1.0, rate=0.1)
+        >>> first = StepSegment(steps=10, noise=1.0, clip=1.0, rate=0.1)
+        >>> later = StepSegment(steps=10, noise=0.8, clip=1.0, rate=0.1)
         >>> steps = ConfiguredSteps([first, later])
         >>> for fault in accounting_faults([(1.0, 0.1, 20)], steps):
         ...     print(fault.code, fault.numbers["step"])

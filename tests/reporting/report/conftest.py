@@ -126,7 +126,9 @@ def bets():
 
 @pytest.fixture(scope="session")
 def rounds():
-    return adaptive(AdaptiveRounds(weights=(1.0, 1.0, 2.0), jump=0.5), claimed=1.0)
+    return adaptive(
+        AdaptiveRounds(round_weights=(1.0, 1.0, 2.0), max_jump=0.5), claimed=1.0
+    )
 
 
 @pytest.fixture(scope="session")

@@ -170,7 +170,7 @@ def test_one_round_adds_the_normal_score_of_its_count():
                 canaries=n, weights=(2.0,), guesses=(n,), correct=(v,), committed=False
             ),
         ),
-        weights=(3.0,),
+        round_weights=(3.0,),
         uniforms=(u,),
     )
     law = stats.binom(n, special.expit(epsilon))
@@ -185,7 +185,7 @@ def test_rounds_in_which_nothing_speaks_against_a_claim_have_no_threshold():
     silent = Weighted(
         canaries=9, weights=(0.5,), guesses=(9,), correct=(9,), committed=False
     )
-    game = Rounds(canaries=9, rounds=(silent,), weights=(1.0,), uniforms=(0.5,))
+    game = Rounds(canaries=9, rounds=(silent,), round_weights=(1.0,), uniforms=(0.5,))
     assert of_rounds(game, epsilon=1.0, delta=0.0, alpha=0.05).threshold == np.inf
 
 

@@ -154,7 +154,7 @@ class KnownRecords:
             key=key,
             dimension=COORDINATES,
             sample_rate=0.3,
-            real_sums=True,
+            knows_real_sums=True,
         )
         rng = np.random.default_rng(int.from_bytes(key.secret[:4]))
         joined, seen = [], []

@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Classic, Pure
+from dpaudit.bounds.exact import Pure, SeparateRunsBound
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
@@ -37,7 +37,7 @@ DELTAS = (0.0, 2e-3, 0.02)
         (Pure(), [ALL, FEW], (0.0,)),
         (Steinke(), [FEW], DELTAS),
         (Adaptive(), [FEW], (0.0, 2e-3)),
-        (Classic(), [RUNS, PASSED], DELTAS),
+        (SeparateRunsBound(), [RUNS, PASSED], DELTAS),
         (WeightedGuesses(), [CLASSES], (0.0, 2e-3)),
         (AdaptiveSlots(), [CLASSES], (0.0, 2e-3)),
         (RankedLooks(), [RANKS], (0.0, 2e-3)),

@@ -15,12 +15,12 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveMostLikely,
     AdaptiveRounds,
-    Classes,
     Design,
     Extremes,
     MostLikely,
     OneRun,
     Ranking,
+    WeightClasses,
 )
 from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game import Confident, Everyone, Submission
@@ -69,8 +69,8 @@ COUNTS = CountInSets(elements=N, set_size=3, noise=LaplaceNoise(epsilon=1.0))
 RULES = [
     AdaptiveCount(guesses=20),
     AdaptiveClasses(weights=(1.0, 0.1), guesses=(10, 20)),
-    AdaptiveRounds(weights=(1.0, 1.0, 1.0)),
-    AdaptiveRounds(weights=(1.0, 1.0), jump=0.5, noise=0.1),
+    AdaptiveRounds(round_weights=(1.0, 1.0, 1.0)),
+    AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.5, chance_share=0.1),
     AdaptiveBets(),
 ]
 
@@ -196,7 +196,7 @@ class Twice:
         (Everyone(mechanism=LAPLACE), OneRun(guesses=5), "the design allows guesses=5"),
         (
             Everyone(mechanism=LAPLACE),
-            Classes(weights=(1.0,), guesses=(N,)),
+            WeightClasses(weights=(1.0,), guesses=(N,)),
             "needs a stake",
         ),
     ],
@@ -223,14 +223,18 @@ class Boasting:
         yield Submission(index=turn.index, guess=turn.guess, stake=stake)
 
 
-@pytest.mark.parametrize("rules", [AdaptiveBets(), AdaptiveRounds(weights=(1.0,))])
+@pytest.mark.parametrize(
+    "rules", [AdaptiveBets(), AdaptiveRounds(round_weights=(1.0,))]
+)
 @pytest.mark.parametrize(("more", "games"), [(-1.0, 200), (1.0, 80)])
 def test_stakes_that_are_off_are_caught(rules, more, games):
     with pytest.raises(ConformanceError, match="not right as often as it states"):
         check(Boasting(rules, more), rules, games=games)
 
 
-@pytest.mark.parametrize("rules", [AdaptiveBets(), AdaptiveRounds(weights=(1.0,))])
+@pytest.mark.parametrize(
+    "rules", [AdaptiveBets(), AdaptiveRounds(round_weights=(1.0,))]
+)
 def test_stakes_that_are_right_are_not(rules):
     check(Boasting(rules, 0.0), rules, games=200)
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from dpaudit import PureDP
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import Calls, OneRecord, OneValue, audit_function, fixed_key
 from dpaudit.testing.feature_selection import most_informative, narrow, unseen
@@ -245,7 +245,7 @@ def test_of_what_is_looked_at_nothing_is_said_to_be_missing():
 
 
 def test_nothing_is_promised_of_what_nobody_sees():
-    with pytest.raises(VoidAuditError, match="could hide in what is not looked at"):
+    with pytest.raises(InvalidRunError, match="could hide in what is not looked at"):
         audit(Shy, must_catch=4.0)
 
 

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from dpaudit import ApproxDP, OneRun, PureDP, SeparateRuns
-from dpaudit.bounds import Counts, test_claim
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.bounds import Counts, judge_claim
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.result import judge
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import (
@@ -88,7 +88,7 @@ def test_a_guesser_that_peeks_at_the_coins_would_refute_pure_noise():
     scores = LEARNERS["values"](table, bits).scores(table)
     right = int(np.sum((scores >= 0) == (bits == 1)))
     counts = Counts(canaries=300, guesses=300, correct=right)
-    assert test_claim(pure(1.0), counts, alpha=1e-6).refuted
+    assert judge_claim(pure(1.0), counts, alpha=1e-6).refuted
 
 
 def test_learning_sees_other_coins_than_those_of_the_audit():
@@ -359,7 +359,7 @@ def test_what_must_be_caught_takes_as_many_calls_as_it_needs():
 
 
 def test_a_claim_that_no_number_of_calls_refutes_is_refused():
-    with pytest.raises(VoidAuditError, match="could not fail"):
+    with pytest.raises(InvalidRunError, match="could not fail"):
         audit(response, claim=pure(12.0))
 
 

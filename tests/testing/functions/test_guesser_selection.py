@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dpaudit import ApproxDP, PureDP
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.testing.guesser_selection import Aim, choose
 
 CLAIM = PureDP(epsilon=1.0)
@@ -89,7 +89,7 @@ def test_what_must_be_caught_forbids_few_guesses():
     ],
 )
 def test_a_test_that_could_not_fail_is_refused(changes, calls, said):
-    with pytest.raises(VoidAuditError, match=said):
+    with pytest.raises(InvalidRunError, match=said):
         choose(*held_out([0.9]), calls=calls, aim=aim(**changes))
 
 

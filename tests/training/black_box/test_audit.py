@@ -21,7 +21,7 @@ from dpaudit import (
     ThreatModel,
 )
 from dpaudit._codec import encode
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
@@ -257,7 +257,7 @@ def test_scores_of_another_audit_are_refused():
         opened(design=design_of(alpha=0.01)),
         opened(canaries=TensorDataset(torch.arange(N), torch.ones(N))),
     ):
-        with pytest.raises(VoidAuditError, match="belong to another audit"):
+        with pytest.raises(InvalidRunError, match="belong to another audit"):
             opened().finish(scored(other))
 
 
@@ -271,7 +271,7 @@ def test_scores_of_another_audit_are_refused():
 )
 def test_missing_and_unknown_ids_are_refused(ids, message):
     audit = opened()
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         audit.finish(scored(audit, ids))
 
 
@@ -279,7 +279,7 @@ def test_an_audit_is_judged_once():
     audit = opened()
     scores = scored(audit)
     assert audit.finish(scores) is audit.finish(scores)
-    with pytest.raises(VoidAuditError, match="has been judged by other scores"):
+    with pytest.raises(InvalidRunError, match="has been judged by other scores"):
         audit.finish(scored(audit))
 
 
@@ -325,23 +325,23 @@ def test_rows_are_told_of_judged_scores_only():
         CanaryScores(ids=np.arange(N), values=np.arange(N), commitment=audit.commitment)
         for _ in range(2)
     )
-    with pytest.raises(VoidAuditError, match=r"call finish\(scores\) first"):
+    with pytest.raises(InvalidRunError, match=r"call finish\(scores\) first"):
         audit.each(first)
     audit.finish(first)
-    with pytest.raises(VoidAuditError, match="the same scores"):
+    with pytest.raises(InvalidRunError, match="the same scores"):
         audit.each(second)
     assert len(audit.each(first)) == N
 
 
 def test_canaries_that_change_are_refused():
     audit = opened(canaries=Augmented())
-    with pytest.raises(VoidAuditError, match="are not those that were committed to"):
+    with pytest.raises(InvalidRunError, match="are not those that were committed to"):
         audit.score(nn.Linear(5, 2), loss=nn.functional.cross_entropy)
 
 
 def test_a_design_made_for_other_canaries_is_refused():
     design = opened(canaries=TensorDataset(torch.arange(N), torch.ones(N))).design
-    with pytest.raises(VoidAuditError, match="the design was made for other records"):
+    with pytest.raises(InvalidRunError, match="the design was made for other records"):
         opened(design=design)
 
 
@@ -350,22 +350,22 @@ def test_a_design_made_for_other_canaries_is_refused():
     [
         (
             {"design": design_of(canaries=N + 1)},
-            VoidAuditError,
+            InvalidRunError,
             "there are 100 canaries for design.canaries=101",
         ),
         (
-            {"design": design_of(rules=AdaptiveBets(start=0.1))},
-            VoidAuditError,
+            {"design": design_of(rules=AdaptiveBets(min_epsilon=0.1))},
+            InvalidRunError,
             "OneRun.* or Ranking.*, got AdaptiveBets",
         ),
         (
             {"design": design_of(claim=REPLACING)},
-            VoidAuditError,
+            InvalidRunError,
             "left out .* tests add-remove adjacency, but .* is for replace-one",
         ),
         (
             {"fillers": ONE},
-            VoidAuditError,
+            InvalidRunError,
             "replaced by a filler, .* replace-one adjacency, but .* is for add-remove",
         ),
         (
@@ -373,7 +373,7 @@ def test_a_design_made_for_other_canaries_is_refused():
                 "design": design_of(claim=REPLACING),
                 "fillers": TensorDataset(torch.tensor([5]), torch.zeros(1)),
             },
-            VoidAuditError,
+            InvalidRunError,
             r"1 canaries equal their filler \(the first is canary 5\)",
         ),
         (

@@ -11,7 +11,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.training.black_box import mislabelled, set_aside
 from dpaudit.training.black_box.canaries import digests
 
@@ -74,7 +74,7 @@ class Stream(IterableDataset):
     [
         (
             lambda: mislabelled(DATA, count=N + 1, classes=CLASSES, seed=0),
-            VoidAuditError,
+            InvalidRunError,
             "count=301 canaries cannot be chosen from 300 records",
         ),
         (

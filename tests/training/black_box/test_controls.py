@@ -8,10 +8,10 @@ from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, PureDP, Result
 from dpaudit._codec import encode
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Status, inconclusive
 from dpaudit.game.text.findings import sentence
-from dpaudit.game.verdict import CHANCE_RATE, Verdict
+from dpaudit.game.verdict import BETTER_THAN_CHANCE, Verdict
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import (
@@ -127,7 +127,7 @@ def test_without_controls_silence_is_inconclusive():
 def test_scores_that_know_no_lot_tell_controls_apart_in_one_of_a_thousand_runs():
     """The exact law fails this once in ten million choices of seeds: 2 are expected."""
     scores = np.random.default_rng(5).standard_normal(RECORDS)
-    effect = inconclusive(CHANCE_RATE, p_value=0.5)
+    effect = inconclusive(BETTER_THAN_CHANCE, p_value=0.5)
     told = 0
     for key in keys(2000):
         (_, found), _ = seen_of_controls(
@@ -269,16 +269,16 @@ def test_controls_are_part_of_what_is_committed_to():
     other = Controls(records=OTHERS, repeats=REPEATS + 1)
     assert opened(controls=other).commitment != audit.commitment
     assert opened(design=audit.design).commitment == audit.commitment
-    with pytest.raises(VoidAuditError, match="made for other records: controls_repe"):
+    with pytest.raises(InvalidRunError, match="made for other records: controls_repe"):
         opened(design=audit.design, controls=other)
-    with pytest.raises(VoidAuditError, match="made with controls; pass them again"):
+    with pytest.raises(InvalidRunError, match="made with controls; pass them again"):
         opened(design=audit.design, controls=None)
 
 
 def test_every_control_needs_a_score():
-    with pytest.raises(VoidAuditError, match="29 scores for 30 control records"):
+    with pytest.raises(InvalidRunError, match="29 scores for 30 control records"):
         judged(opened(), canaries=silence(), controls=np.zeros(29))
-    with pytest.raises(VoidAuditError, match="1 scores for 0 control records"):
+    with pytest.raises(InvalidRunError, match="1 scores for 0 control records"):
         judged(opened(controls=None), canaries=silence(), controls=[0.0])
 
 
@@ -292,7 +292,7 @@ def test_every_control_needs_a_score():
 def test_a_control_that_is_there_under_another_name_is_refused(first, message):
     values = torch.cat([torch.tensor([first]), N + 1 + torch.arange(RECORDS - 1)])
     records = TensorDataset(values, torch.zeros(RECORDS))
-    with pytest.raises(VoidAuditError, match=message):
+    with pytest.raises(InvalidRunError, match=message):
         opened(controls=Controls(records=records, repeats=1))
 
 

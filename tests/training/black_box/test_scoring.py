@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Commitment
 from dpaudit.training.black_box import CanaryScores, OtherLabels, score_canaries
 
 torch.set_num_threads(1)
-COMMITMENT = Commitment(sha256="0" * 64, run="0" * 64)
+COMMITMENT = Commitment(sha256="0" * 64, run_digest="0" * 64)
 N, CLASSES = 50, 3
 
 
@@ -150,7 +150,7 @@ class Diverged(nn.Module):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_losses_that_are_not_finite_are_refused(value):
-    with pytest.raises(VoidAuditError, match=r"1 of 50 .* first is number 3\)"):
+    with pytest.raises(InvalidRunError, match=r"1 of 50 .* first is number 3\)"):
         scores(Diverged(value))
 
 
@@ -182,8 +182,8 @@ MODEL = network()
 @pytest.mark.parametrize(
     ("model", "more", "error", "message"),
     [
-        (MODEL, {"reference": MODEL}, VoidAuditError, "reference is the model itself"),
-        (MODEL, {"reference": network()}, VoidAuditError, "all 50 scores are 0"),
+        (MODEL, {"reference": MODEL}, InvalidRunError, "reference is the model itself"),
+        (MODEL, {"reference": network()}, InvalidRunError, "all 50 scores are 0"),
         (MODEL, {"reference": 3}, InvalidInputError, "or None, got int"),
         (len, {}, InvalidInputError, "model must be a torch.nn.Module"),
         (Pair(), {}, InvalidInputError, "a tensor with a row for each.*got tuple"),

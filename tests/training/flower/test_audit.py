@@ -25,7 +25,7 @@ from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 
 from dpaudit import Coins, GaussianDP
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentences
 from dpaudit.privacy.guarantees import Adjacency
@@ -231,7 +231,7 @@ def test_a_norm_that_was_lost_is_refused(tmp_path):
     train(audit)
     audit.save(tmp_path / "audit.npz")
     fresh, _ = opened(kind=KINDS[1])
-    with pytest.raises(VoidAuditError, match="set strategy"):
+    with pytest.raises(InvalidRunError, match="set strategy"):
         fresh.resume(tmp_path / "audit.npz")
 
 
@@ -295,7 +295,7 @@ def test_too_few_nodes_are_refused():
 def test_a_model_of_other_shapes_is_refused():
     audit, _ = opened()
     assert audit.begin([np.zeros(3, np.float32)]) is None
-    with pytest.raises(VoidAuditError, match="shapes"):
+    with pytest.raises(InvalidRunError, match="shapes"):
         audit.finish()
 
 
@@ -305,7 +305,7 @@ def test_a_round_that_was_not_begun_stops_the_audit_and_not_the_training():
     # As many clients answer as before, and none of them puts anything in.
     assert len(opened()[0].begin(model()).answers) == len(audit.begin(model()).answers)
     assert np.all(audit.begin(model()).put < 1e-3)
-    with pytest.raises(VoidAuditError, match="not configured"):
+    with pytest.raises(InvalidRunError, match="not configured"):
         audit.finish()
 
 

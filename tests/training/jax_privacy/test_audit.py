@@ -14,7 +14,7 @@ from jax_privacy.experimental.accounting import dpsgd_event
 from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.text.findings import sentence
@@ -392,7 +392,7 @@ def test_steps_that_were_not_observed_are_reported_in_finish(steps):
     assert not np.any(state.joining)  # and no canary joins it any more
     assert not np.any(wrapped.init(PARAMS).joining)
     said = f"taken {steps} steps and 0 were observed"
-    with pytest.raises(VoidAuditError, match=said):
+    with pytest.raises(InvalidRunError, match=said):
         audit.finish()
 
 
@@ -403,7 +403,7 @@ def test_a_state_of_the_plain_privatizer_is_reported_in_finish():
             plain.init(PARAMS) if not number else [audit.wrap(plain).init(PARAMS)] * 2
         )
         audit.observe(state)
-        with pytest.raises(VoidAuditError, match=f"and found {number}"):
+        with pytest.raises(InvalidRunError, match=f"and found {number}"):
             audit.finish()
 
 
@@ -434,7 +434,7 @@ def test_what_joined_is_gone_from_the_state_after_the_step():
 def test_no_coin_can_be_reached_from_what_the_guesser_holds(reached):
     audit, plain = attach()
     run(audit, audit.wrap(plain), steps=2)
-    found = reached(audit._audit.reading)
+    found = reached(audit._audit.likelihood)
     assert not any(isinstance(each, Key | Coins | ParticipationDraws) for each in found)
     assert len(found) > 20
 

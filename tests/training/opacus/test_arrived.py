@@ -7,7 +7,7 @@ import torch
 from private_runs import CANARIES, design_of, private_run
 from private_runs import attach as attach_to
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import Canary, OpacusAudit
 
@@ -87,7 +87,7 @@ def test_an_audit_attached_to_another_model_is_void():
     audited, trained = private_run(), private_run(seed=1)
     audit = attach(audited)
     trained.train(steps=2)
-    with pytest.raises(VoidAuditError, match="no training step has run"):
+    with pytest.raises(InvalidRunError, match="no training step has run"):
         audit.finish()
 
 

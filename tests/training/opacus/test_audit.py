@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit import ApproxDP, Coins, Key, Ranking, ThreatModel, Verdict
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.text.findings import sentence
 from dpaudit.testing import fixed_key
@@ -205,7 +205,7 @@ def test_a_wrapper_that_was_there_before_is_there_after():
     run = private_run()
     run.optimizer.add_noise = own = lambda: None
     audit = attach(run)
-    with pytest.raises(VoidAuditError, match="no training step has run"):
+    with pytest.raises(InvalidRunError, match="no training step has run"):
         audit.finish()
     audit.detach()
     assert run.optimizer.add_noise is own
@@ -288,7 +288,7 @@ def test_frozen_layers_hold_no_canary():
 def test_accumulated_batches_are_one_step(monkeypatch):
     run = private_run(canaries=CANARIES, poisson=False)
     run.model.allow_grad_accumulation()
-    audit = attach(run, real_sums=False)
+    audit = attach(run, knows_real_sums=False)
     eye = Eye(run.optimizer, coordinates=CANARIES, divisor=120)
     fetched = Fetched(run, monkeypatch)
     for _ in range(2 * STEPS // 10):
@@ -316,7 +316,7 @@ def test_a_resumed_run_gives_the_same_transcript(tmp_path):
 
     run = private_run()
     audit = with_accountant(run)
-    with pytest.raises(VoidAuditError, match="had counted 10 steps when"):
+    with pytest.raises(InvalidRunError, match="had counted 10 steps when"):
         audit.resume(tmp_path / "state.npz")
     run.engine.accountant.history = counted
     audit.resume(tmp_path / "state.npz")
@@ -361,7 +361,7 @@ def test_the_state_holds_no_key_and_fits_no_other_audit(tmp_path):
     with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
         assert all(file[name].dtype.kind in "iufUb" for name in file.files)
     other = attach(private_run(), key=fixed_key(bytes(32)))
-    with pytest.raises(VoidAuditError, match="belongs to another audit"):
+    with pytest.raises(InvalidRunError, match="belongs to another audit"):
         other.resume(tmp_path / "state.npz")
     with pytest.raises(InvalidInputError, match="holds no state of an audit"):
         other.resume(__file__)
@@ -371,7 +371,7 @@ def test_no_coin_can_be_reached_from_what_the_guesser_holds(reached):
     run = private_run()
     audit = attach(run)
     run.train(steps=3)
-    found = reached(audit._audit.reading)
+    found = reached(audit._audit.likelihood)
     assert not any(isinstance(each, Key | Coins) for each in found)
     assert len(found) > 10
     held = vars(audit._reader).values()
@@ -423,7 +423,7 @@ def test_a_step_past_opacus_voids_the_audit():
     pixels, labels = next(iter(run.loader))
     run.criterion(run.model(pixels), labels).backward()
     base.step()  # the training run is not disturbed
-    with pytest.raises(VoidAuditError, match="0 steps went through Opacus"):
+    with pytest.raises(InvalidRunError, match="0 steps went through Opacus"):
         audit.finish()
 
 
@@ -432,7 +432,7 @@ def test_one_audit_at_a_time(canaries):
     run = private_run(canaries=canaries)
     before = run.optimizer.add_noise
     audit = attach(run)
-    with pytest.raises(VoidAuditError, match="already has an audit attached"):
+    with pytest.raises(InvalidRunError, match="already has an audit attached"):
         attach(run)
     audit.detach()
     assert run.optimizer.add_noise == before
@@ -604,7 +604,7 @@ def test_a_step_that_fails_midway_is_forgotten():
     scale, failed = run.optimizer.scale_grad, []
 
     def fails_once():
-        if not failed and audit._audit.reading.steps == 2:
+        if not failed and audit._audit.likelihood.steps == 2:
             failed.append(1)
             raise RuntimeError("out of memory")
         scale()
@@ -632,7 +632,7 @@ def test_canaries_inside_another_data_set_are_refused():
 
 def test_an_audit_cannot_be_pickled_as_it_holds_its_key():
     audit = attach(private_run())
-    with pytest.raises(VoidAuditError, match="key and cannot be pickled"):
+    with pytest.raises(InvalidRunError, match="key and cannot be pickled"):
         pickle.dumps(audit)
 
 
@@ -642,7 +642,7 @@ def test_a_state_of_another_rank_is_refused(tmp_path):
     run.train(steps=2)
     audit.save(tmp_path / "state.npz")
     audit._rank, audit._world = 1, 2  # as on another rank
-    with pytest.raises(VoidAuditError, match="written by another rank"):
+    with pytest.raises(InvalidRunError, match="written by another rank"):
         audit.resume(tmp_path / "state.npz")
 
 
@@ -724,9 +724,11 @@ def test_what_cannot_be_audited_is_refused_and_leaves_nothing_behind():
 def test_of_shuffled_batches_the_real_part_is_not_told(believed):
     """It would tell how many canaries are in a batch, whatever the guesser believes."""
     run = private_run(canaries=CANARIES, poisson=False)
-    with pytest.raises(InvalidInputError, match=r"shuffles: .*pass real_sums=False"):
+    with pytest.raises(
+        InvalidInputError, match=r"shuffles: .*pass knows_real_sums=False"
+    ):
         attach(run, sampling=believed)
-    audit = attach(run, sampling=believed, real_sums=False)
+    audit = attach(run, sampling=believed, knows_real_sums=False)
     assert audit.design.threat_model is ThreatModel.ALL_ITERATES
     audit.detach()
     # What counts is how the loader samples: here it draws by Poisson sampling.
@@ -741,7 +743,7 @@ def test_batches_that_the_audit_did_not_see_void_it():
     run = private_run(canaries=CANARIES)
     audit = attach(run)
     run.train(steps=1)
-    with pytest.raises(VoidAuditError, match=r"train on audit\.data_loader"):
+    with pytest.raises(InvalidRunError, match=r"train on audit\.data_loader"):
         audit.finish()
 
 
@@ -754,7 +756,7 @@ def test_a_batch_that_was_skipped_voids_the_audit():
             return (b for i, b in enumerate(audit.data_loader) if i % 2)
 
     run.train(EverySecond(), steps=4)
-    with pytest.raises(VoidAuditError, match="none skipped"):
+    with pytest.raises(InvalidRunError, match="none skipped"):
         audit.finish()
 
 

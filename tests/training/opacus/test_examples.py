@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, OneRun, Verdict
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts
@@ -257,7 +257,7 @@ def test_parameters_that_change_void_the_audit():
     audit = training.audit()
     training.optimizer.param_groups[0]["params"].pop()
     training.train(audit.data_loader)
-    with pytest.raises(VoidAuditError, match="trains other parameters"):
+    with pytest.raises(InvalidRunError, match="trains other parameters"):
         audit.finish()
 
 
@@ -267,7 +267,7 @@ def test_what_examples_cannot_do_is_refused_beforehand():
         ({"model": None}, "need the model"),
         ({"step": None}, "need the model"),
         ({"canary": Canary(norm=2.0)}, "have their own"),
-        ({"real_sums": False}, "leave real_sums=True"),
+        ({"knows_real_sums": False}, "leave knows_real_sums=True"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             training.audit(**options)

@@ -12,7 +12,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.data import DataLoader
 
 from dpaudit import audit_opacus
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Stage
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.verdict import Verdict
@@ -238,7 +238,9 @@ def test_a_step_that_failed_inside_the_optimizer_does_not_hide_the_next():
 
 
 @pytest.mark.parametrize("canaries", [0, CANARIES])
-@pytest.mark.parametrize("error", [WrongError("of our own"), VoidAuditError("misused")])
+@pytest.mark.parametrize(
+    "error", [WrongError("of our own"), InvalidRunError("misused")]
+)
 def test_what_goes_wrong_in_a_hook_is_said_in_the_end_and_not_in_the_loop(
     canaries, error, monkeypatch
 ):
@@ -253,8 +255,8 @@ def test_what_goes_wrong_in_a_hook_is_said_in_the_end_and_not_in_the_loop(
     run.train(audit.data_loader, steps=2)
     result = audit.finish()
     assert result.training.steps == 4
-    void = isinstance(error, VoidAuditError)
-    assert result.verdict is (Verdict.INVALID_RUN if void else Verdict.INCONCLUSIVE)
+    invalid = isinstance(error, InvalidRunError)
+    assert result.verdict is (Verdict.INVALID_RUN if invalid else Verdict.INCONCLUSIVE)
     assert sentence(result.sanity_checks[2]).startswith("the audit stopped")
     assert str(error) in str(result)
 
@@ -265,7 +267,7 @@ def test_a_failed_audit_trains_as_if_there_was_none(monkeypatch, never_audited):
     monkeypatch.setattr(audit._reader.steps, "begin", raises(WrongError()))
     assert torch.equal(trained(run), never_audited[0])
     with pytest.raises(
-        VoidAuditError, match=r"no training step was observed.*WrongError"
+        InvalidRunError, match=r"no training step was observed.*WrongError"
     ):
         audit.finish()
     attach(run).detach()  # nothing is left on it
@@ -394,7 +396,7 @@ def test_finish_before_training_says_so_and_works_after_it():
     run = private_run()
     audit = attach(run, model=run.model)
     with pytest.raises(
-        VoidAuditError, match="no training step has run since the audit"
+        InvalidRunError, match="no training step has run since the audit"
     ):
         audit.finish()
     run.train(steps=4)
@@ -407,7 +409,7 @@ def test_a_second_audit_is_refused_by_name(part):
     audit = opened(run, step=None)
     second = run if part == "both" else other
     second.loader = run.loader
-    with pytest.raises(VoidAuditError, match="already has an audit attached"):
+    with pytest.raises(InvalidRunError, match="already has an audit attached"):
         opened(second)
     audit.detach()
     opened(run, step=None).detach()
@@ -464,7 +466,7 @@ def test_a_framework_keeps_its_training_when_there_is_nothing_to_judge():
         audit.begin(run.optimizer, run.loader, resume=raises(WrongError()), **given)
     audit.begin(run.optimizer, run.loader, resume=lambda own: None, **given)
     audit.end()
-    with pytest.raises(VoidAuditError, match="no training step has run"):
+    with pytest.raises(InvalidRunError, match="no training step has run"):
         _ = audit.result
     attach(run).detach()
 

@@ -3,7 +3,7 @@ import torch
 from private_runs import CANARIES, attach, private_run
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.huggingface import TrainerAuditCallback
 
@@ -98,7 +98,7 @@ def test_an_accountant_that_forgot_the_first_half_is_refused(tmp_path):
     run = private_run()
     fit(run, tmp_path, [audited(run)], stop=StopAfter(2), save=True)
     run = private_run()
-    with pytest.raises(VoidAuditError, match="has counted 0 now"):
+    with pytest.raises(InvalidRunError, match="has counted 0 now"):
         fit(run, tmp_path, [audited(run)], resume=str(tmp_path / "checkpoint-20"))
 
 
@@ -106,5 +106,5 @@ def test_a_checkpoint_without_the_audit_is_refused(tmp_path):
     run = private_run()
     fit(run, tmp_path, [], stop=StopAfter(1), save=True)
     run = private_run()
-    with pytest.raises(VoidAuditError, match="after 10 steps"):
+    with pytest.raises(InvalidRunError, match="after 10 steps"):
         fit(run, tmp_path, [audited(run)], resume=str(tmp_path / "checkpoint-10"))

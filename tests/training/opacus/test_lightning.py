@@ -6,7 +6,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from private_runs import CANARIES, attach, private_run
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.lightning import LightningAuditCallback
@@ -121,7 +121,7 @@ def test_another_design_cannot_go_on_from_a_checkpoint(tmp_path):
     fit(run, [audited(run), keeper], epochs=1)
     run = private_run()
     other = LightningAuditCallback(lambda *_: attach(run, guesses=20))
-    with pytest.raises(VoidAuditError, match="another audit"):
+    with pytest.raises(InvalidRunError, match="another audit"):
         fit(run, [other], ckpt_path=tmp_path / "last.ckpt")
 
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_without_the_audit_is_refused(tmp_path):
     run = private_run()
     fit(run, [ModelCheckpoint(dirpath=tmp_path, save_last=True)], epochs=1)
     run = private_run()
-    with pytest.raises(VoidAuditError, match="after 10 steps"):
+    with pytest.raises(InvalidRunError, match="after 10 steps"):
         fit(run, [audited(run)], ckpt_path=tmp_path / "last.ckpt")
 
 
@@ -139,7 +139,7 @@ def test_an_accountant_that_forgot_the_first_half_is_refused(tmp_path, monkeypat
     keeper = ModelCheckpoint(dirpath=tmp_path, save_last=True)
     fit(run, [audited(run), keeper], epochs=1)
     run = private_run()
-    with pytest.raises(VoidAuditError, match="has counted 0 now"):
+    with pytest.raises(InvalidRunError, match="has counted 0 now"):
         fit(run, [audited(run)], ckpt_path=tmp_path / "last.ckpt")
 
 
@@ -160,7 +160,7 @@ def test_missing_noise_is_found():
 
 def test_nothing_is_judged_before_the_end():
     run = private_run()
-    with pytest.raises(VoidAuditError, match="has not ended"):
+    with pytest.raises(InvalidRunError, match="has not ended"):
         _ = audited(run).result
 
 
@@ -168,7 +168,7 @@ def test_a_callback_audits_one_training_only():
     run = private_run()
     callback = audited(run)
     fit(run, [callback], epochs=1)
-    with pytest.raises(VoidAuditError, match="a key of its own"):
+    with pytest.raises(InvalidRunError, match="a key of its own"):
         fit(run, [callback], epochs=1)
 
 

@@ -21,7 +21,7 @@ from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.verdict import Verdict
@@ -338,14 +338,14 @@ def test_a_backend_that_is_wired_wrongly_is_refused(once):
         audit.users(lambda user: user)
     with pytest.raises(InvalidInputError, match="must hold the mechanism"):
         audit.around([])
-    with pytest.raises(VoidAuditError, match="no user to probe with"):
+    with pytest.raises(InvalidRunError, match="no user to probe with"):
         audit.probe()
     backend._training_dataset = run.data(audit, 220)
     run.train(model, backend)
-    with pytest.raises(VoidAuditError, match=r"audit\.dataset"):
+    with pytest.raises(InvalidRunError, match=r"audit\.dataset"):
         audit.finish()
     model, audit, backend = run.open()
     backend._postprocessors = backend._postprocessors[1:]
     run.train(model, backend)
-    with pytest.raises(VoidAuditError, match="200 canary users were added"):
+    with pytest.raises(InvalidRunError, match="200 canary users were added"):
         audit.finish()

@@ -12,7 +12,7 @@ from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from pfl.stats import MappedVectorStatistics
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Stage
 from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.layout import scattered
@@ -110,7 +110,7 @@ def test_a_canary_is_put_and_read_at_its_coordinate():
         flat = np.concatenate([sent[name].numpy().ravel() for name in SIZES])
         assert np.flatnonzero(flat).tolist() == [coordinate]
         assert layout.read(sent)[place] == 2.5
-    with pytest.raises(VoidAuditError, match="other names or shapes"):
+    with pytest.raises(InvalidRunError, match="other names or shapes"):
         layout.read(MappedVectorStatistics({"a": torch.zeros(3, 4)}))
     with pytest.raises(InvalidInputError, match="MappedVectorStatistics"):
         layout.read({"a": torch.zeros(3, 4)})

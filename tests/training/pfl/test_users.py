@@ -72,7 +72,7 @@ def test_users_who_take_part_more_often_than_is_accounted_for_are_named():
     visits = visited("ab", "cd", "ae")
     assert not [*visits.faults(separation=1, most=2)]
     again = Visits()
-    again.take_up(visits.plain())  # counts outlive a checkpoint
+    again.restore(visits.saved())  # counts outlive a checkpoint
     again.came("a", canary=False)
     (fault,) = again.faults(separation=1, most=2)
     assert fault.stage is Stage.ACCOUNTING
@@ -101,6 +101,6 @@ def test_a_rate_is_accused_within_the_budget_only():
 
 def test_what_was_wrong_is_kept_over_a_checkpoint():
     visits, again = visited("aab", "b"), Visits()
-    again.take_up(visits.plain())
+    again.restore(visits.saved())
     assert [*again.faults(separation=5)] == [*visits.faults(separation=5)]
     assert again.rounds == 2

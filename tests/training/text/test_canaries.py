@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dpaudit import ApproxDP, Coins, Design, OneRun
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, Blank
@@ -142,9 +142,11 @@ def test_blanks_play_the_add_remove_game_and_other_fillers_do_not():
     replaced = ApproxDP(epsilon=1.0, delta=1e-5, adjacency=Adjacency.REPLACE_ONE)
     audit_of(canaries, canaries.blank())
     audit_of(canaries, other, replaced)
-    with pytest.raises(VoidAuditError, match="canary is blank, which tests add-remove"):
+    with pytest.raises(
+        InvalidRunError, match="canary is blank, which tests add-remove"
+    ):
         audit_of(canaries, canaries.blank(), replaced)
-    with pytest.raises(VoidAuditError, match="replaced by a filler"):
+    with pytest.raises(InvalidRunError, match="replaced by a filler"):
         audit_of(canaries, other)
 
 
@@ -158,7 +160,7 @@ def test_the_verdict_says_what_is_believed_of_blanks():
 def test_a_blank_that_has_a_loss_is_refused():
     canaries = random_tokens(40, length=6, vocabulary=7, seed=0)
     audit = audit_of(canaries, Blank(Tokens(canaries.ids[:, :], canaries.ids.flip(1))))
-    with pytest.raises(VoidAuditError, match="must teach nothing"):
+    with pytest.raises(InvalidRunError, match="must teach nothing"):
         audit.score(Bigrams(), loss=record_loss)
 
 
@@ -171,7 +173,7 @@ def test_a_mean_over_no_token_is_refused_as_it_is_no_number():
             logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
         )
 
-    with pytest.raises(VoidAuditError, match="must teach nothing"):
+    with pytest.raises(InvalidRunError, match="must teach nothing"):
         audit.score(Bigrams(), loss=over_tokens)
 
 

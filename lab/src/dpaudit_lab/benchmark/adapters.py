@@ -85,7 +85,7 @@ _STEPS = 10
 
 
 def training(
-    kind: Kind, *, audited: bool, per_coordinate: int = 1, real_sums: bool = True
+    kind: Kind, *, audited: bool, per_coordinate: int = 1, knows_real_sums: bool = True
 ) -> tuple[Callable[[int], None], Any]:
     """Return what makes so many steps of a training, and the audit if there is one.
 
@@ -93,7 +93,8 @@ def training(
         kind: What is trained.
         audited: Whether it is.
         per_coordinate: Canaries at each coordinate.
-        real_sums: Whether the guesser is told what real records put into the sums.
+        knows_real_sums: Whether the guesser is told what real records put into the
+            sums.
     """
     torch, opacus = _torch_and_opacus()
     torch.set_num_threads(1)
@@ -120,7 +121,9 @@ def training(
     criterion = criteria[0] if criteria else torch.nn.CrossEntropyLoss()
     audit = None
     if audited:
-        audit = _audit(optimizer, loader, kind, per_coordinate, real_sums=real_sums)
+        audit = _audit(
+            optimizer, loader, kind, per_coordinate, knows_real_sums=knows_real_sums
+        )
 
     def batches() -> Iterator[Any]:
         while True:
@@ -144,7 +147,7 @@ def _audit(
     kind: Kind,
     per_coordinate: int,
     *,
-    real_sums: bool,
+    knows_real_sums: bool,
 ) -> Any:  # noqa: ANN401 (of an extra)
     from dpaudit.game.coins import Key  # noqa: PLC0415
     from dpaudit.game.design import Design  # noqa: PLC0415
@@ -159,7 +162,11 @@ def _audit(
         setting=DesignSetting(per_coordinate=per_coordinate),
     )
     return OpacusAudit(
-        optimizer, loader, design=design, key=Key.generate(), real_sums=real_sums
+        optimizer,
+        loader,
+        design=design,
+        key=Key.generate(),
+        knows_real_sums=knows_real_sums,
     )
 
 

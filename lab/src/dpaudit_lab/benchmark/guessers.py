@@ -27,7 +27,7 @@ from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
-from dpaudit.dpsgd.sums import canary_log_odds, count_likelihood, simulate_sums
+from dpaudit.dpsgd.sums import canary_log_odds, likelihood_for_sampling, simulate_sums
 from dpaudit.game.guessers import Extremes, Submission, most_likely
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.row import Bound, Part, Row, cost_of
@@ -126,7 +126,7 @@ def run_of(game: Game, number: int, *, silent: bool = False) -> Run:
 def by_likelihood(run: Run) -> Submission:
     """Guess what the exact posterior is surest of."""
     game = run.game
-    likelihood = count_likelihood(
+    likelihood = likelihood_for_sampling(
         coordinates=game.coordinates,
         per_coordinate=game.per_coordinate,
         sampling=Poisson(rate=_RATE),

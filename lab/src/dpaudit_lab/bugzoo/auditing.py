@@ -158,7 +158,7 @@ def _with_opacus_audit(
         model=run.model if isinstance(bug.insertion, Examples) else None,
         step=run.step,
         # Of shuffled batches the real part would tell more than a claim allows.
-        real_sums=run.setting.poisson,
+        knows_real_sums=run.setting.poisson,
     )
     train(run, audit.data_loader)
     return audit.finish()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from dpaudit.bounds.exact import Classic, Pure
+from dpaudit.bounds.exact import Pure, SeparateRunsBound
 from dpaudit_lab.calibration import peers
 from dpaudit_lab.calibration.named import is_adaptive, null_named
 from dpaudit_lab.calibration.nulls import Null
@@ -147,7 +147,7 @@ def _nulls_for(rule: AnyRule) -> tuple[str, ...]:  # noqa: PLR0911 (one per kind
     match rule:
         case CountRule(bound=Pure()):
             return _PURE
-        case CountRule(bound=Classic()):
+        case CountRule(bound=SeparateRunsBound()):
             return (_RESPONSE, _EXPOSED, _SILENT)
         case CurveRule():
             return (*_SEEN_AT_ONCE, _TRAINING)

@@ -19,10 +19,10 @@ from dpaudit.game.rules import (
     AdaptiveClasses,
     AdaptiveCount,
     AdaptiveRounds,
-    Classes,
     OneRun,
     Ranking,
     Rules,
+    WeightClasses,
 )
 from dpaudit_lab.calibration.subjects import OFTEN
 
@@ -52,7 +52,7 @@ class Weighing:
     """Puts the surest guesses into the heavier of two classes."""
 
     mechanism: Any
-    rules: Classes
+    rules: WeightClasses
 
     def guess(self, output: Any) -> Submission:  # noqa: ANN401 (any mechanism's)
         """Return the guesses of both classes."""
@@ -114,7 +114,7 @@ class Stopping:
         match self.rules:
             case AdaptiveClasses(guesses=slots):
                 return sum(slots)
-            case AdaptiveRounds(weights=weights):
+            case AdaptiveRounds(round_weights=weights):
                 return len(weights)
             case AdaptiveBets():
                 return self.canaries
@@ -166,7 +166,7 @@ class StoppingLate:
         match self.rules:
             case AdaptiveCount(guesses=guesses):
                 return [np.array([i]) for i in range(guesses)]
-            case AdaptiveRounds(weights=weights):
+            case AdaptiveRounds(round_weights=weights):
                 rounds = len(weights)
                 return [np.arange(r, self.canaries, rounds) for r in range(rounds)]
 
@@ -175,7 +175,7 @@ class StoppingLate:
             case AdaptiveCount(guesses=guesses):
                 # As if the guesses not made were wrong, which is how they count.
                 return self._lead(guesses, right) > 2.0
-            case AdaptiveRounds(weights=weights):
+            case AdaptiveRounds(round_weights=weights):
                 return 2 * turn > len(weights) and self._lead(made, right) > 1.0
 
     def _lead(self, made: int, right: int) -> float:
@@ -200,15 +200,17 @@ ONE_RUN: MappingProxyType[str, Rules] = MappingProxyType(
         "extremes": OneRun(guesses=20),
         "learned": OneRun(guesses=20),
         "ranked": Ranking(guesses=_N),
-        "weighed": Classes(weights=(3.0, 1.0), guesses=(10, 15)),
+        "weighed": WeightClasses(weights=(3.0, 1.0), guesses=(10, 15)),
     }
 )
 ADAPTIVE: MappingProxyType[str, Rules] = MappingProxyType(
     {
         "count": AdaptiveCount(guesses=40),
         "classes": AdaptiveClasses(weights=(1.0, 2.0), guesses=(10, 10)),
-        "rounds": AdaptiveRounds(weights=(1.0, 1.0, 1.0)),
-        "limited rounds": AdaptiveRounds(weights=(1.0,) * 4, jump=0.5, noise=0.05),
+        "rounds": AdaptiveRounds(round_weights=(1.0, 1.0, 1.0)),
+        "limited rounds": AdaptiveRounds(
+            round_weights=(1.0,) * 4, max_jump=0.5, chance_share=0.05
+        ),
         "bets": AdaptiveBets(),
     }
 )
@@ -216,9 +218,9 @@ STOPPED: MappingProxyType[str, Rules] = MappingProxyType(
     {
         "stopping late, count": AdaptiveCount(guesses=_N),
         "stopping, classes": AdaptiveClasses(weights=(1.0, 3.0), guesses=(20, 20)),
-        "stopping, rounds": AdaptiveRounds(weights=(1.0,) * 8),
+        "stopping, rounds": AdaptiveRounds(round_weights=(1.0,) * 8),
         "stopping late, limited rounds": AdaptiveRounds(
-            weights=(1.0,) * 8, jump=0.5, noise=0.05
+            round_weights=(1.0,) * 8, max_jump=0.5, chance_share=0.05
         ),
         "stopping, bets": AdaptiveBets(),
     }
@@ -235,7 +237,7 @@ TRAINED: MappingProxyType[tuple[str, str], tuple[Rules, tuple[str, ...]]] = (
             ("one run", "the 250 best"): (OneRun(guesses=250), (_12, OFTEN)),
             ("one run", "ranked"): (Ranking(guesses=1000), (_10, OFTEN)),
             ("one run", "weighed"): (
-                Classes(weights=(3.0, 1.0), guesses=(100, 150)),
+                WeightClasses(weights=(3.0, 1.0), guesses=(100, 150)),
                 (_2, OFTEN),
             ),
             ("adaptive", "count"): (AdaptiveCount(guesses=500), (_12, OFTEN)),
@@ -243,9 +245,11 @@ TRAINED: MappingProxyType[tuple[str, str], tuple[Rules, tuple[str, ...]]] = (
                 AdaptiveClasses(weights=(1.0, 2.0), guesses=(250, 250)),
                 (_2, OFTEN),
             ),
-            ("adaptive", "rounds"): (AdaptiveRounds(weights=(1.0, 1.0)), (_2,)),
+            ("adaptive", "rounds"): (AdaptiveRounds(round_weights=(1.0, 1.0)), (_2,)),
             ("adaptive", "limited rounds"): (
-                AdaptiveRounds(weights=(1.0,) * 4, jump=0.5, noise=0.05),
+                AdaptiveRounds(
+                    round_weights=(1.0,) * 4, max_jump=0.5, chance_share=0.05
+                ),
                 (_6,),
             ),
             ("adaptive", "bets"): (AdaptiveBets(), (_4,)),

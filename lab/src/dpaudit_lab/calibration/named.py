@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Classic
+from dpaudit.bounds.exact import SeparateRunsBound
 from dpaudit.bounds.independent_runs import PooledRuns
 from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.errors import InvalidInputError
@@ -102,7 +102,9 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
         case "exposed coins":
             # Runs of their own pay for delta one by one, so it may be large; but not
             # so large that there are as many coins given away as guesses.
-            classic = isinstance(rule, CountRule) and isinstance(rule.bound, Classic)
+            classic = isinstance(rule, CountRule) and isinstance(
+                rule.bound, SeparateRunsBound
+            )
             runs = ApproxDP(epsilon=1.0, delta=0.1 / share)
             return Exposed(claim=runs if classic else faint)
         case "attaining":

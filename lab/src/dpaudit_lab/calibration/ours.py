@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
 from dpaudit.bounds.independent_runs import PooledRuns
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import AdaptiveSlots
@@ -36,8 +36,8 @@ OURS: tuple[AnyRule, ...] = (
     CERTIFICATE,
     IndependentRule(),
     IndependentRule(name="two pooled runs, r = n", bound=PooledRuns()),
-    CountRule(name="classic, n runs", bound=Classic(), share=1),
-    CountRule(name="classic, n runs, r = n/10", bound=Classic(), share=10),
+    CountRule(name="classic, n runs", bound=SeparateRunsBound(), share=1),
+    CountRule(name="classic, n runs, r = n/10", bound=SeparateRunsBound(), share=10),
     UnequalRule(),
     WeightedRule(),
     RankedRule(),

@@ -30,7 +30,7 @@ from typing import Final, Protocol, final
 import numpy as np
 from scipy import special
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.rules import (
@@ -38,10 +38,10 @@ from dpaudit.game.rules import (
     AdaptiveClasses,
     AdaptiveCount,
     AdaptiveRounds,
-    Classes,
     OneRun,
     Ranking,
     Rules,
+    WeightClasses,
 )
 from dpaudit.game.setting import Setting as DesignSetting
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP
@@ -280,10 +280,10 @@ def _rules(name: str, n: int) -> Rules:
         "half": lambda: OneRun(guesses=half),
         "tenth": lambda: OneRun(guesses=n // 10),
         "ranked": lambda: Ranking(guesses=n),
-        "classes": lambda: Classes(weights=(2.0, 1.0), guesses=(half, n - half)),
+        "classes": lambda: WeightClasses(weights=(2.0, 1.0), guesses=(half, n - half)),
         "count": lambda: AdaptiveCount(guesses=n),
         "slots": lambda: AdaptiveClasses(weights=(2.0, 1.0), guesses=(half, n - half)),
-        "rounds": lambda: AdaptiveRounds(weights=(1.0, 1.0)),
+        "rounds": lambda: AdaptiveRounds(round_weights=(1.0, 1.0)),
         "bets": AdaptiveBets,
     }
     return named[name]()
@@ -328,7 +328,7 @@ def _verdict(road: Road, given: Material) -> bool | None:
     """Return whether the claim is refuted; None if the audit is refused."""
     try:
         return road(given)
-    except VoidAuditError:
+    except InvalidRunError:
         return None
 
 

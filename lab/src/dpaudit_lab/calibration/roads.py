@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts, Ranked
 from dpaudit.evidence import tie_rng
 from dpaudit.game.auditors import audit_adaptive, audit_classic, audit_one_run
@@ -38,7 +38,7 @@ from dpaudit.game.guessers import AdaptiveMostLikely, Everyone, MostLikely
 from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.result import Result, judge
-from dpaudit.game.rules import AdaptiveCount, Classes, OneRun, SeparateRuns
+from dpaudit.game.rules import AdaptiveCount, OneRun, SeparateRuns, WeightClasses
 from dpaudit.game.scores import audit_scores
 from dpaudit.tables import sources
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
@@ -256,7 +256,7 @@ def _judged(given: Material) -> bool:
 
 def _tested(given: Material) -> bool:
     design = given.design
-    return test_claim(design.claim, _counts(given), alpha=design.alpha).refuted
+    return judge_claim(design.claim, _counts(given), alpha=design.alpha).refuted
 
 
 # Games.
@@ -269,7 +269,7 @@ def _one_run(given: Material) -> bool:
 def _played(given: Material) -> Result:
     said, rules = _Said(given.scores), given.design.rules
     guesser: Any = MostLikely(mechanism=said, guesses=given.design.guesses)
-    if isinstance(rules, Classes):
+    if isinstance(rules, WeightClasses):
         guesser = Weighing(mechanism=said, rules=rules)
     return audit_one_run(
         said,

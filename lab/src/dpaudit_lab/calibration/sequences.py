@@ -119,11 +119,11 @@ class RoundsRule:
                     self._round(canaries, claim.epsilon, sizes if plays else None, r)
                     for r, plays in zip(right[audit], begun[audit], strict=True)
                 ),
-                weights=(1.0,) * self.rounds,
+                round_weights=(1.0,) * self.rounds,
                 uniforms=tuple(map(float, uniforms[audit])),
-                jump=self.jump,
-                noise=self.noise,
-                noise_uniform=float(noise[audit]),
+                max_jump=self.jump,
+                chance_share=self.noise,
+                chance_uniform=float(noise[audit]),
             )
             found[audit] = _rejects(StoufferRounds(), reading, claim, alpha)
         return np.asarray(found)

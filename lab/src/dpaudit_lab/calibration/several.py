@@ -1,7 +1,7 @@
 """Rules about more than one point or one run: whole curves, independent runs.
 
 *Curves.* A claim that is a curve is tested at all its points at once, without charge,
-by the least p-value (``test_claim``) or by the certificate of the whole curve. Both
+by the least p-value (``judge_claim``) or by the certificate of the whole curve. Both
 reject from some count on, so that their error is an exact tail.
 
 *Independent runs.* Fisher's product of the exact p-values of two runs, or the exact
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.independent_runs import IndependentRuns
-from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 from dpaudit_lab.calibration.draws import Draws
@@ -119,7 +119,7 @@ def _critical(rule: CurveRule, canaries: int, null: Null, alpha: float) -> int:
 
 
 def _by_claim_test(counts: Counts, claim: Guarantee, alpha: float) -> bool:
-    return test_claim(claim, counts, alpha=alpha).refuted
+    return judge_claim(claim, counts, alpha=alpha).refuted
 
 
 def _by_certificate(counts: Counts, claim: Guarantee, alpha: float) -> bool:

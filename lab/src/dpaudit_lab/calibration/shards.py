@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.readings import Counts
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.auditors import check_pairs
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
@@ -57,9 +57,9 @@ class LocalTally:
     def merged(self, other: Self) -> Self:
         """Return the tally of this shard and the one that follows it."""
         if (other.commitment, other.design) != (self.commitment, self.design):
-            raise VoidAuditError("the tallies belong to different audits")
+            raise InvalidRunError("the tallies belong to different audits")
         if other.first != self.last:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"a shard of blocks {self.first} to {self.last - 1} must be followed "
                 f"by one that begins at {self.last}, got {other.first}; every block "
                 "counts exactly once"
@@ -96,7 +96,7 @@ def tally_local(
         shards: Into how many the audit is divided.
     """
     if not isinstance(design.rules, OneRun):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"a tally counts guesses: the rules must be OneRun(guesses=...), got "
             f"{type(design.rules).__name__}"
         )
@@ -134,7 +134,7 @@ def conclude_tallies(tallies: Sequence[LocalTally]) -> Result:
     for tally in tallies[1:]:
         whole = whole.merged(tally)
     if (whole.first, whole.last) != (0, _blocks(design)):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the tallies cover blocks {whole.first} to {whole.last - 1} of "
             f"{_blocks(design)}; all are needed"
         )

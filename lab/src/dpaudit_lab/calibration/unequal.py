@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.readings import Unequal
+from dpaudit.bounds.readings import BiasedCoinCounts
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.draws import Draws, every_guess, signed
@@ -96,7 +96,7 @@ def _critical(rule: UnequalRule, canaries: int, claim: ApproxDP, alpha: float) -
     top, bottom = rule.guesses(canaries)
 
     def rejects(correct: int) -> bool:
-        reading = Unequal(
+        reading = BiasedCoinCounts(
             canaries=canaries,
             inclusion=rule.inclusion,
             guesses_in=top,

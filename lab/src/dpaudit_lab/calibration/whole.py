@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts, Reading, Weighted
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import audit_classic, play_adaptive, play_one_run
@@ -29,16 +29,16 @@ from dpaudit.game.guessers import (
     Extremes,
     MostLikely,
 )
-from dpaudit.game.learned import LearnedLoss, learn_loss
+from dpaudit.game.learned_log_odds import LearnedLogOdds, fit_log_odds
 from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveRounds,
-    Classes,
     Rules,
     SeparateRuns,
+    WeightClasses,
 )
-from dpaudit.game.scores import read_scores
+from dpaudit.game.scores import reading_of_scores
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.testing import fixed_key
@@ -210,12 +210,12 @@ def _verdict(reading: Reading, design: Design) -> Verdict:
         found = judge(reading, design=design, commitment=None)
         return _of(found, claim)
     bound = design.rules.bound()
-    test = test_claim(claim, reading, alpha=design.alpha, bound=bound)
+    test = judge_claim(claim, reading, alpha=design.alpha, bound=bound)
     next_point = float(np.ceil(claim.epsilon / _STEP - 1e-9) * _STEP)
     if next_point <= claim.epsilon:
         return Verdict(refuted=test.refuted, above=test.refuted)
     at_grid = replace(claim, epsilon=next_point)
-    above = test_claim(at_grid, reading, alpha=design.alpha, bound=bound)
+    above = judge_claim(at_grid, reading, alpha=design.alpha, bound=bound)
     return Verdict(refuted=test.refuted, above=above.refuted)
 
 
@@ -238,9 +238,9 @@ def _of(result: Result, claim: ApproxDP) -> Verdict:
 
 
 @cache
-def _learned(name: str) -> LearnedLoss[Any]:
+def _learned(name: str) -> LearnedLogOdds[Any]:
     mechanism = subject(name).mechanism
-    return learn_loss(
+    return fit_log_odds(
         mechanism,
         pairs=mechanism.pairs,
         canaries=CANARIES,
@@ -267,10 +267,10 @@ def _one_run(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Ver
         case "learned":
             guesser = MostLikely(mechanism=_learned(case.mechanism), guesses=20)
         case "weighed":
-            assert isinstance(rules, Classes)
+            assert isinstance(rules, WeightClasses)
             guesser = Weighing(mechanism=mechanism, rules=rules)
         case _:
-            guesses = rules.most(audited.canaries)
+            guesses = rules.max_guesses(audited.canaries)
             guesser = MostLikely(mechanism=mechanism, guesses=guesses)
     return _judged(play_one_run, guesser, audited, rules, rng)
 
@@ -289,7 +289,7 @@ def _adaptive(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Ve
         rules = TRAINED[case.auditor, case.guesser][0]
         threshold, start = _TRAINED_THRESHOLD, claim.epsilon
     if claim.delta and isinstance(rules, AdaptiveRounds | AdaptiveBets):
-        rules = replace(rules, start=start)
+        rules = replace(rules, min_epsilon=start)
     guesser: Any = AdaptiveMostLikely(
         mechanism=mechanism, threshold=threshold, rules=rules
     )
@@ -352,7 +352,7 @@ def _scores(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Verd
     coins = Coins(key=fixed_key(rng.bytes(32)), count=CANARIES)
     output = mechanism.run(mechanism.pairs.choose(coins.bits()), rng)
     design = _design(SCORED[case.guesser], audited.claim, CANARIES)
-    reading = read_scores(
+    reading = reading_of_scores(
         np.arange(CANARIES),
         coins,
         mechanism.log_odds(output),

@@ -140,10 +140,10 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         _AORA: steinke(*_plain(adaptive)),
         _AT_ONCE: exact(*_plain(likeliest)),
         _COMMITTED: game.judged(AdaptiveCount(guesses=plan.committed), THRESHOLD),
-        _ROUNDS: game.judged(plan.rounds, plan.rounds.start),
+        _ROUNDS: game.judged(plan.rounds, plan.rounds.min_epsilon),
     }
     if plan.bets_from is not None:
-        found[_BETS] = game.judged(AdaptiveBets(start=plan.bets_from), 0.0)
+        found[_BETS] = game.judged(AdaptiveBets(min_epsilon=plan.bets_from), 0.0)
     return found
 
 

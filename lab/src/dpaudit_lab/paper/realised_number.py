@@ -18,7 +18,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds import Counts
 from dpaudit.game.guessers import check_threshold
-from dpaudit.game.mechanism import HasConditionalLoss, Mechanism
+from dpaudit.game.mechanism import HasPosterior, Mechanism
 from dpaudit.game.pairs import Pairs
 
 __all__ = ["Ahead", "SilentOnceAhead", "adaptive_as_made"]
@@ -28,7 +28,7 @@ O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 Ahead: TypeAlias = Callable[[int, int], bool]
 
 
-class _Guessable(Mechanism[O], HasConditionalLoss[O], Protocol[O]):
+class _Guessable(Mechanism[O], HasPosterior[O], Protocol[O]):
     """A mechanism whose coins can be guessed in turns."""
 
 

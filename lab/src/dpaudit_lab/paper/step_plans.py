@@ -95,10 +95,10 @@ PLANS: Mapping[int, StepPlan] = MappingProxyType(
             committed=committed,
             bets_from=bets_from,
             rounds=AdaptiveRounds(
-                weights=tuple(map(float, weights.split())) * groups,
-                start=start,
-                jump=jump,
-                noise=0.0,
+                round_weights=tuple(map(float, weights.split())) * groups,
+                min_epsilon=start,
+                max_jump=jump,
+                chance_share=0.0,
             ),
         )
         for size, committed, bets_from, groups, start, jump, weights in _TABLE

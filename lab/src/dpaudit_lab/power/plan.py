@@ -40,7 +40,7 @@ __all__ = [
     "Guesses",
     "best_guesses",
     "class_sizes",
-    "expected_bound",
+    "expected_count_bound",
     "expected_weighted",
     "guesses_of",
     "planned",
@@ -88,7 +88,7 @@ def planned(task: Task) -> Guesses:
     """
     n = task.canaries
     exact = _best(Exact(), task)
-    best = expected_bound(Exact(), task, exact)
+    best = expected_count_bound(Exact(), task, exact)
     # Multiples of four, so that class sizes are the same shares for every k.
     weighted = 4 * best_guesses(
         lambda j: expected_weighted(task, 4 * j),
@@ -103,7 +103,9 @@ def planned(task: Task) -> Guesses:
 
 
 def _best(bound: _CountBound, task: Task) -> int:
-    return best_guesses(lambda k: expected_bound(bound, task, k), most=task.canaries)
+    return best_guesses(
+        lambda k: expected_count_bound(bound, task, k), most=task.canaries
+    )
 
 
 def best_guesses(expected: Callable[[int], float], *, most: int, least: int = 1) -> int:
@@ -129,14 +131,14 @@ def best_guesses(expected: Callable[[int], float], *, most: int, least: int = 1)
     return high if found is None else found
 
 
-def expected_bound(bound: _CountBound, task: Task, guesses: int) -> float:
+def expected_count_bound(bound: _CountBound, task: Task, guesses: int) -> float:
     """Return the mean of a bound that counts the right ones of the surest guesses.
 
     Of more than 24 counts that may occur, 24 are computed. In between, the bound is the
     one without delta (Clopper and Pearson), less what delta takes, on chords.
 
     Example:
-        >>> round(expected_bound(Exact(), Task(canaries=50, mu=100.0), 50), 3)
+        >>> round(expected_count_bound(Exact(), Task(canaries=50, mu=100.0), 50), 3)
         2.785
     """
     law = right_among(task, guesses)

@@ -33,9 +33,9 @@ from dpaudit.dpsgd.planning.forecasts import MOST_IN_ROUNDS, Effort, noise_fault
 from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.strategy import Matrix, Strategy, Toeplitz, length
 from dpaudit.game.configuration import (
-    Detectable,
+    DetectableFault,
     RunConfiguration,
-    StepsAlike,
+    StepSegment,
     StrategyColumns,
 )
 from dpaudit.game.findings import Finding, noted
@@ -56,7 +56,7 @@ _MOST_DRAWS: Final = 2_000_000  # of such patterns, coordinates times steps
 
 
 def configured(
-    schedule: tuple[StepsAlike, ...],
+    schedule: tuple[StepSegment, ...],
     *,
     coordinates: int,
     per_coordinate: int,
@@ -67,7 +67,7 @@ def configured(
     """Return the configuration of a run, with participation and strategy.
 
     Example:
-        >>> step = StepsAlike(steps=4, noise=1.0, clip=None, rate=1.0)
+        >>> step = StepSegment(steps=4, noise=1.0, clip=None, rate=1.0)
         >>> run = configured(
         ...     (step,),
         ...     coordinates=8,
@@ -138,8 +138,8 @@ def training_of(run: RunConfiguration) -> tuple[TrainingSetup, ...] | Finding:
     Example:
         >>> run = RunConfiguration(
         ...     schedule=(
-        ...         StepsAlike(steps=9, noise=1.0, clip=None, rate=0.1),
-        ...         StepsAlike(steps=9, noise=2.0, clip=None, rate=0.1),
+        ...         StepSegment(steps=9, noise=1.0, clip=None, rate=0.1),
+        ...         StepSegment(steps=9, noise=2.0, clip=None, rate=0.1),
         ...     ),
         ...     coordinates=100,
         ... )
@@ -182,7 +182,7 @@ def _unknown(run: RunConfiguration) -> Finding | None:
     return next((noted(code) for holds, code in reasons if holds), None)
 
 
-def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[TrainingSetup, ...]:
+def _independent(schedule: tuple[StepSegment, ...]) -> tuple[TrainingSetup, ...]:
     """Return steps of independent noise, in parts of about the same noise."""
     if len(schedule) == 1:
         (only,) = schedule
@@ -210,7 +210,7 @@ def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[TrainingSetup, ...]:
     return tuple(parts)
 
 
-def _noise(steps: StepsAlike) -> float:
+def _noise(steps: StepSegment) -> float:
     assert steps.noise is not None  # or the forecast would not be known
     return steps.noise
 
@@ -246,7 +246,7 @@ def _in_turns(
 
 def detectable(
     run: RunConfiguration, *, rules: Rules, claim: Guarantee, alpha: float
-) -> Detectable:
+) -> DetectableFault:
     """Return the least fault of the noise that a run's audit would have detected.
 
     Args:
@@ -258,7 +258,7 @@ def detectable(
     Example:
         >>> from dpaudit.privacy.guarantees import ApproxDP
         >>> run = RunConfiguration(
-        ...     schedule=(StepsAlike(steps=1, noise=2.0, clip=None, rate=1.0),),
+        ...     schedule=(StepSegment(steps=1, noise=2.0, clip=None, rate=1.0),),
         ...     coordinates=1000,
         ... )
         >>> claim = ApproxDP(epsilon=2.0, delta=1e-5)
@@ -273,19 +273,19 @@ def detectable(
     """
     found = training_of(run)
     if isinstance(found, Finding):
-        return Detectable(factor=None, why_not=found)
+        return DetectableFault(factor=None, why_not=found)
     if not isinstance(rules, OneRun | AdaptiveRounds):
         why = noted("forecast.rules", rules=type(rules).__name__)
-        return Detectable(factor=None, why_not=why)
+        return DetectableFault(factor=None, why_not=why)
     most = min(max(_TIMES * run.coordinates, 20_000), 150_000)
     if any(part.sufficient().takes_turns for part in found if part.rate < 1):
         most = min(max(_FEWER * run.coordinates, 8_000), _MOST_DRAWS // run.steps)
         if run.per_coordinate > 1 or most < _FEWER * run.coordinates / 2:
             why = noted("forecast.too_many_patterns")
-            return Detectable(factor=None, why_not=why)
-    if rules.reveals and run.coordinates > MOST_IN_ROUNDS:
+            return DetectableFault(factor=None, why_not=why)
+    if rules.adaptive and run.coordinates > MOST_IN_ROUNDS:
         why = noted("forecast.rounds_too_large")
-        return Detectable(factor=None, why_not=why)
+        return DetectableFault(factor=None, why_not=why)
     return _detectable(
         found, rules, run.per_coordinate, run.coordinates, claim, alpha, most
     )
@@ -300,9 +300,9 @@ def _detectable(
     claim: Guarantee,
     alpha: float,
     simulated: int,
-) -> Detectable:
+) -> DetectableFault:
     effort = Effort(nanoseconds=1.5e8, coordinates=simulated, blocks=10_000)
     factor = noise_fault(
         training, rules, per_coordinate, coordinates, claim, alpha, effort=effort
     )
-    return Detectable(factor=factor)
+    return DetectableFault(factor=factor)

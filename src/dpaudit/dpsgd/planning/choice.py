@@ -36,7 +36,7 @@ from dpaudit.dpsgd.planning.forecasts import (
     Forecast,
     all_right,
     best_forecast,
-    expected_bound,
+    forecast_bound,
     forecast_of,
     noise_fault,
     simulated_distribution,
@@ -128,13 +128,13 @@ def _plan(
     distribution = simulated_distribution(training, best.per_coordinate, FINAL, seed=1)
     forecast = _forecast(wanted, best, distribution)
     delta, rules = claim.delta, forecast.rules
-    expected = expected_bound(forecast, delta, alpha)
+    expected = forecast_bound(forecast, delta, alpha)
     fault = noise_fault(
         training,
         rules,
         best.per_coordinate,
         best.coordinates,
-        claim if rules.reveals else wanted.tested,
+        claim if rules.adaptive else wanted.tested,
         alpha,
         near=best.fault or 2.0,
     )
@@ -168,7 +168,7 @@ def _forecast(
     """Return the forecast of the audit that was chosen, from more simulation."""
     delta, alpha = wanted.claim.delta, wanted.alpha
     if wanted.purpose is Purpose.BOUND:
-        in_rounds = best.rules.reveals
+        in_rounds = best.rules.adaptive
         return best_forecast(
             distribution, best.coordinates, delta, alpha, in_rounds=in_rounds
         )

@@ -191,8 +191,8 @@ def forecast_one_run(
 @lru_cache(maxsize=4)
 def _ranked(distribution: GuessDistribution) -> tuple[NDArray[np.float64], ...]:
     """Return chances, the surest first, and sums of variances, chances and squares."""
-    order = np.argsort(-distribution.surety[0], kind="stable")
-    probability = np.asarray(special.expit(distribution.surety[0][order]))
+    order = np.argsort(-distribution.confidence[0], kind="stable")
+    probability = np.asarray(special.expit(distribution.confidence[0][order]))
     coins = np.cumsum(np.maximum(distribution.variance[order], 0.0))
     return probability, coins, np.cumsum(probability), np.cumsum(probability**2)
 

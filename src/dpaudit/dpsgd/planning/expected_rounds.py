@@ -88,7 +88,7 @@ class RoundsSetting:
     @property
     def groups(self) -> int:
         """In how many groups coordinates are played, one after the other."""
-        return len(self.rules.weights) // self.per_coordinate
+        return len(self.rules.round_weights) // self.per_coordinate
 
     @property
     def size(self) -> float:
@@ -97,17 +97,17 @@ class RoundsSetting:
 
     def shares(self) -> NDArray[np.float64]:
         """Return the weight of each round of a group in the evidence."""
-        shares = round_shares(self.rules.weights, self.rules.noise)
+        shares = round_shares(self.rules.round_weights, self.rules.chance_share)
         return shares[: self.per_coordinate]
 
     def step(self, share: float) -> float:
         """Return the most that one right guess may add to the score of a round."""
-        assert self.rules.jump is not None  # all plans have one
-        return self.rules.jump / share
+        assert self.rules.max_jump is not None  # all plans have one
+        return self.rules.max_jump / share
 
     def starting(self, start: float) -> "RoundsSetting":
         """Return it with another smallest epsilon that is tested."""
-        return replace(self, rules=replace(self.rules, start=start))
+        return replace(self, rules=replace(self.rules, min_epsilon=start))
 
 
 @final
@@ -132,7 +132,7 @@ class RoundsTable:
         self, distribution: GuessDistribution, *, epsilons: NDArray[np.float64]
     ) -> None:
         self.epsilons = epsilons
-        ranked = np.sort(distribution.surety, axis=1)
+        ranked = np.sort(distribution.confidence, axis=1)
         rounds = [_moments(row, epsilons) for row in ranked]
         self.gain, self.ratio, self.size = (
             np.array([each[i] for each in rounds]) for i in range(3)
@@ -187,7 +187,7 @@ def _sums_above(
 
 
 def mean_score(
-    surety: NDArray[np.float64],
+    confidence: NDArray[np.float64],
     *,
     coordinates: int,
     epsilon: float,
@@ -202,7 +202,7 @@ def mean_score(
     whole numbers and lots between equal counts add to it.
 
     Args:
-        surety: The law of ``|log-odds|`` in the round.
+        confidence: The law of ``|log-odds|`` in the round.
         coordinates: How many canaries are played in it.
         epsilon: Of the claim.
         cap: Of the normal score that each play is compared with.
@@ -220,10 +220,10 @@ def mean_score(
         >>> abs(score - 30**0.5 * excess / deviation) < 0.1
         True
     """
-    sure = surety[surety > epsilon]
+    sure = confidence[confidence > epsilon]
     if not len(sure):
         return 0.0, 0.0
-    share = len(sure) / len(surety)
+    share = len(sure) / len(confidence)
     draws = int(np.clip(_DRAWN / (coordinates * share), plays, 20 * plays))
     guesses = rng.binomial(coordinates, share, draws)
     guesses = guesses[guesses > 0]
@@ -267,9 +267,9 @@ def _one_round(
     return Rounds(
         canaries=coordinates,
         rounds=(played,),
-        weights=(1.0,),
+        round_weights=(1.0,),
         uniforms=(u,),
-        jump=min(step, WIDEST_JUMP),
+        max_jump=min(step, WIDEST_JUMP),
     )
 
 
@@ -316,7 +316,7 @@ class RoundsForecast:
 
     def expected(self) -> Expected:
         """Return mean and spread of the last epsilon before the first not rejected."""
-        start = self.rules.start
+        start = self.rules.min_epsilon
         steps = max(1, int((self.epsilons[-1] - start) / _GRID) + 2)
         points = start + _GRID * np.arange(steps)
         # A run that failed to reject does not go on: chances to get far only fall.
@@ -347,7 +347,7 @@ def forecast_rounds(table: RoundsTable, setting: RoundsSetting) -> RoundsForecas
     gain, ratio, caps = _at_caps(table, setting)
     possible = (caps[shares > 0] > 0).all(axis=0)
     mean = groups * sqrt(setting.size) * (shares @ gain)
-    deviations = np.sqrt(setting.rules.noise + groups * (shares**2 @ ratio))
+    deviations = np.sqrt(setting.rules.chance_share + groups * (shares**2 @ ratio))
     needed = _needed(table, setting)
     possible &= needed < np.inf
     margins = np.full(len(mean), _NEVER)
@@ -431,7 +431,7 @@ def played_margin(
     variance = np.maximum(ratio[counted, 0] + np.interp(every, some, wider), 0.0)
     own = groups * float(shares[counted] ** 2 @ variance)
     needed = float(_needed(table, setting)[0])
-    return (mean - needed) / sqrt(setting.rules.noise + own)
+    return (mean - needed) / sqrt(setting.rules.chance_share + own)
 
 
 def _spread(number: int, most: int) -> NDArray[np.int64]:
@@ -453,7 +453,7 @@ def _played(
     _, _, caps = _at_caps(table, setting)
     scores = [
         mean_score(
-            distribution.surety[r],
+            distribution.confidence[r],
             coordinates=round(setting.size),
             epsilon=float(table.epsilons[at]),
             cap=max(float(CAPS[0]), float(caps[r, at])),
@@ -471,9 +471,9 @@ def _needed(table: RoundsTable, setting: RoundsSetting) -> NDArray[np.float64]:
     """Return how much evidence rejects each epsilon; infinity if none does."""
     price = rounds_price(
         canaries=setting.coordinates * setting.per_coordinate,
-        weights=setting.rules.weights,
-        jump=setting.rules.jump,
-        noise=setting.rules.noise,
+        round_weights=setting.rules.round_weights,
+        max_jump=setting.rules.max_jump,
+        chance_share=setting.rules.chance_share,
         epsilon=0.0,
         delta=setting.delta,
     )

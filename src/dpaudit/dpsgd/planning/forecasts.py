@@ -50,8 +50,8 @@ __all__ = [
     "Forecast",
     "all_right",
     "best_forecast",
-    "expected_bound",
     "faulty",
+    "forecast_bound",
     "forecast_of",
     "glance",
     "is_caught",
@@ -111,7 +111,7 @@ def faulty(
     """Return such a law of a training whose noise is too small by a factor."""
     effort = _look(coordinates)
     return simulated_distribution(
-        training.louder(factor), per_coordinate, effort, seed=2
+        training.with_noise_divided_by(factor), per_coordinate, effort, seed=2
     )
 
 
@@ -157,7 +157,7 @@ def best_forecast(
     )
     if rounds is None:
         return one
-    better = expected_bound(one, delta, alpha).mean < rounds.expected().mean
+    better = forecast_bound(one, delta, alpha).mean < rounds.expected().mean
     return rounds if better else one
 
 
@@ -186,7 +186,7 @@ def forecast_of(
             assert_never(rules)
 
 
-def expected_bound(forecast: Forecast, delta: float, alpha: float) -> Expected:
+def forecast_bound(forecast: Forecast, delta: float, alpha: float) -> Expected:
     """Return the mean of the bound, and its spread."""
     match forecast:
         case OneRunForecast():
@@ -210,7 +210,9 @@ def all_right(
             counts = Counts(canaries=m, guesses=r, correct=r)
             return design_ceiling(counts, delta=delta, alpha=alpha)
         case RoundsForecast(rules=rules):
-            guessed = float((distribution.surety >= rules.start).mean(axis=1).sum())
+            guessed = float(
+                (distribution.confidence >= rules.min_epsilon).mean(axis=1).sum()
+            )
             made = max(1, round(coordinates * guessed))
             return log_odds_limit(made, made, log_alpha=log(alpha))
         case _:
@@ -245,7 +247,7 @@ def noise_fault(
 
     @cache
     def distribution(factor: float, effort: Effort = effort) -> GuessDistribution:
-        louder = tuple(each.louder(factor) for each in parts)
+        louder = tuple(each.with_noise_divided_by(factor) for each in parts)
         return simulated_distribution(louder, per_coordinate, effort, seed=3)
 
     match rules:
@@ -286,7 +288,7 @@ def noise_fault(
                 near if caught.normal_margin(distribution(near)) > 0 else LARGEST_FAULT
             )
             for _ in range(2):
-                played = caught.played(distribution(found), len(rules.weights))
+                played = caught.played(distribution(found), len(rules.round_weights))
                 start = min(1.1 * found, LARGEST_FAULT)
                 again = least_smooth(
                     lambda f: played.margin(distribution(f)),  # noqa: B023

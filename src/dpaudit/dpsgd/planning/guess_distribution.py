@@ -226,28 +226,28 @@ class GuessDistribution:
     """What was drawn of simulated coordinates.
 
     Attributes:
-        surety: ``|log-odds|`` of the coin that is guessed next, in row of the round
+        confidence: ``|log-odds|`` of the coin that is guessed next, in row of the round
             and column of the coordinate, 40 at most.
         variance: For each coordinate the variance of its number of ones, given what was
             seen of it.
     """
 
-    surety: NDArray[np.float64]
+    confidence: NDArray[np.float64]
     variance: NDArray[np.float64]
 
     @property
     def per_coordinate(self) -> int:
         """Canaries at each coordinate: the number of rounds."""
-        return int(self.surety.shape[0])
+        return int(self.confidence.shape[0])
 
     @property
     def coordinates(self) -> int:
         """How many coordinates were simulated."""
-        return int(self.surety.shape[1])
+        return int(self.confidence.shape[1])
 
     def probability(self) -> NDArray[np.float64]:
         """Return how likely each guess is right."""
-        return np.asarray(special.expit(self.surety))
+        return np.asarray(special.expit(self.confidence))
 
 
 def guess_distribution(
@@ -285,12 +285,14 @@ def guess_distribution(
     )
     assert not isinstance(seen, int)  # there is a training
     posterior = ExchangeablePosterior(seen)
-    surety = np.empty((per_coordinate, coordinates))
+    confidence = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):
-        np.minimum(np.abs(posterior.log_odds(index)), _MOST_SURE, out=surety[played])
+        np.minimum(
+            np.abs(posterior.log_odds(index)), _MOST_SURE, out=confidence[played]
+        )
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
-    return GuessDistribution(surety=surety, variance=_variance(seen))
+    return GuessDistribution(confidence=confidence, variance=_variance(seen))
 
 
 def simulated_likelihood(

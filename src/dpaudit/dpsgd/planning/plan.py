@@ -163,7 +163,7 @@ class Plan:
             case OneRun(guesses=guesses):
                 rules = f"{guesses} at once"
             case AdaptiveRounds():
-                rules = f"{len(candidate.rules.weights)} rounds"
+                rules = f"{len(candidate.rules.round_weights)} rounds"
             case _:
                 assert_never(candidate.rules)
         row = f"{candidate.per_coordinate:>4}  {rules:>16}  {candidate.bound:7.3f}"
@@ -181,8 +181,8 @@ class Plan:
         match self.rules:
             case OneRun(guesses=guesses):
                 return f"guess the surest {guesses} at once"
-            case AdaptiveRounds(jump=jump, noise=noise, start=start):
-                rounds = len(self.rules.weights)
+            case AdaptiveRounds(max_jump=jump, chance_share=noise, min_epsilon=start):
+                rounds = len(self.rules.round_weights)
                 groups = rounds // self.per_coordinate
                 order = f", {groups} groups of coordinates one after the other"
                 return (
@@ -268,7 +268,7 @@ def rehearse(
                 rng=rng,
                 key=key,
             )
-        case AdaptiveRounds(start=start) as rules:
+        case AdaptiveRounds(min_epsilon=start) as rules:
             return audit_adaptive(
                 mechanism,
                 AdaptiveMostLikely(mechanism=mechanism, threshold=start, rules=rules),

@@ -172,7 +172,7 @@ def best_by_jump(
     at = float(table.epsilons[_EPSILONS // 3])
     for groups in _GROUPS:
         for setting in _tried(table, coordinates, delta, alpha, groups, at):
-            tried, jump = forecast_rounds(table, setting), setting.rules.jump
+            tried, jump = forecast_rounds(table, setting), setting.rules.max_jump
             if jump not in best or tried.typical > best[jump].typical:
                 best[jump] = tried
         at = max([at, *(tried.typical for tried in best.values())])
@@ -181,7 +181,7 @@ def best_by_jump(
 
 def table_for(distribution: GuessDistribution, coordinates: int) -> RoundsTable:
     """Return the table up to where hardly a guess is left."""
-    ranked = np.sort(distribution.surety.max(axis=0))
+    ranked = np.sort(distribution.confidence.max(axis=0))
     least = max(0, int(distribution.coordinates * (1 - _FEWEST / coordinates)) - 1)
     top = min(float(ranked[least]) + 0.01, _TOP)
     return RoundsTable(distribution, epsilons=np.linspace(0.0, top, _EPSILONS))
@@ -229,7 +229,9 @@ def _planned(
     weights = size[:, allowed[-1]]
     weights = np.round(weights / weights.max(), 3)
     return AdaptiveRounds(
-        weights=tuple(weights.tolist()) * groups, jump=jump, noise=noise
+        round_weights=tuple(weights.tolist()) * groups,
+        max_jump=jump,
+        chance_share=noise,
     )
 
 

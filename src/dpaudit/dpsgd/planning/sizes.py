@@ -16,7 +16,7 @@ from dpaudit.dpsgd.planning.forecasts import (
     FINAL,
     MOST_IN_ROUNDS,
     best_forecast,
-    expected_bound,
+    forecast_bound,
     glance,
     simulated_distribution,
 )
@@ -108,7 +108,7 @@ def _mean(
     distribution: GuessDistribution, coordinates: int, delta: float, alpha: float
 ) -> Expected:
     forecast = best_forecast(distribution, coordinates, delta, alpha)
-    return expected_bound(forecast, delta, alpha)
+    return forecast_bound(forecast, delta, alpha)
 
 
 def _fewest(target: float, shown: Callable[[int], float]) -> int | None:

@@ -139,7 +139,7 @@ class TrainingSetup:
             steps=len(lengths), rate=self.rate, noise=self.noise / typical
         )
 
-    def louder(self, factor: float) -> "TrainingSetup":
+    def with_noise_divided_by(self, factor: float) -> "TrainingSetup":
         """Return the same training with noise divided by a factor."""
         return replace(self, noise=self.noise / factor)
 

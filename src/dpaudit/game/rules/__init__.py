@@ -10,7 +10,7 @@ One run: all guesses at once, nothing revealed before.
 - ``SeparateRuns``: so many guesses, and a run of its own for every canary.
 - ``Ranking``: so many guesses, in order of confidence; the bound looks at the best few.
 - ``RandomHalf``: so many guesses "included", where a random half was included.
-- ``Classes``: so many guesses of each weight.
+- ``WeightClasses``: so many guesses of each weight.
 
 Adaptive: a coin is revealed once its canary was submitted, guessed or passed.
 
@@ -33,7 +33,12 @@ from dpaudit.game.rules.equal import (
     SeparateRuns,
 )
 from dpaudit.game.rules.sequential import AdaptiveBets, AdaptiveRounds
-from dpaudit.game.rules.slots import LARGEST_WEIGHT, AdaptiveClasses, Classes, Slots
+from dpaudit.game.rules.slots import (
+    LARGEST_WEIGHT,
+    AdaptiveClasses,
+    Slots,
+    WeightClasses,
+)
 from dpaudit.game.rules.table_scoring import Played, TableScoring
 
 __all__ = [
@@ -42,7 +47,6 @@ __all__ = [
     "AdaptiveClasses",
     "AdaptiveCount",
     "AdaptiveRounds",
-    "Classes",
     "EqualGuesses",
     "Judging",
     "JudgingBound",
@@ -55,4 +59,5 @@ __all__ = [
     "SeparateRuns",
     "Slots",
     "TableScoring",
+    "WeightClasses",
 ]

@@ -4,9 +4,10 @@
 - ``Judging``: what is read of the guesses, and which bound is valid for that.
 - ``TableScoring``: how guesses are made from a table of scores (``table_scoring``).
 
-A rule has all three. It must give ``kind``, ``reads`` and ``reveals``, and the methods
-``most``, ``stakes``, ``are_stakes``, ``read`` and ``bound``. All else has a default.
-Rules that derive from ``EqualGuesses`` or ``Slots`` have most of these from there.
+A rule has all three. It must give ``kind``, ``reads`` and ``adaptive``, and the methods
+``max_guesses``, ``stakes``, ``are_stakes``, ``read`` and ``bound``. All else has a
+default. Rules that derive from ``EqualGuesses`` or ``Slots`` have most of these from
+there.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit._registry import Registry
 from dpaudit.bounds.bound import AnyBound, LowerBound
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.rules.table_scoring import Played, TableScoring
 
 __all__ = ["Judging", "JudgingBound", "Playing", "Rules", "right_guesses"]
@@ -46,19 +47,19 @@ class Playing(ABC):
     """What may be guessed, and when.
 
     Attributes:
-        reveals: Whether coins are revealed while the game goes on.
+        adaptive: Whether coins are revealed while the game goes on.
         fixed: Whether the number of guesses is fixed beforehand.
         own_coins: Whether each canary has a fair coin of its own.
     """
 
     __slots__ = ()
 
-    reveals: ClassVar[bool]
+    adaptive: ClassVar[bool]
     fixed: ClassVar[bool] = True
     own_coins: ClassVar[bool] = True
 
     @abstractmethod
-    def most(self, canaries: int) -> int:
+    def max_guesses(self, canaries: int) -> int:
         """Return how many guesses are allowed at most."""
 
     @abstractmethod
@@ -68,7 +69,7 @@ class Playing(ABC):
         """Return the stakes of a turn's guesses.
 
         Raises:
-            VoidAuditError: They are none that the rules have.
+            InvalidRunError: They are none that the rules have.
         """
 
     @abstractmethod
@@ -82,12 +83,12 @@ class Playing(ABC):
     @property
     def turns(self) -> int | None:
         """How many turns there are; None for as many as one likes."""
-        return None if self.reveals else 1
+        return None if self.adaptive else 1
 
     @property
     def free_turns(self) -> bool:
         """Whether it makes no difference in which turn a canary came."""
-        return self.reveals
+        return self.adaptive
 
     @property
     def uniforms(self) -> int:
@@ -109,9 +110,9 @@ class Playing(ABC):
 
     def check_used(self, used: NDArray[np.int64], *, canaries: int) -> None:
         """Refuse more guesses in all than were fixed."""
-        (made,), allowed = used, self.most(canaries)
+        (made,), allowed = used, self.max_guesses(canaries)
         if made > allowed:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{made} guesses were made, but the design allows guesses={allowed}; "
                 "the number must be fixed before the run"
             )
@@ -131,7 +132,7 @@ class Judging(ABC):
     one_point: ClassVar[bool] = False
 
     @property
-    def start(self) -> float:
+    def min_epsilon(self) -> float:
         """The smallest epsilon that is tested; 0 unless the rules have another."""
         return 0.0
 
@@ -143,7 +144,7 @@ class Judging(ABC):
     def bound(self) -> AnyBound:
         """Return the bound that is valid for the game."""
 
-    def also(self) -> tuple[AnyBound, ...]:
+    def other_bounds(self) -> tuple[AnyBound, ...]:
         """Return other bounds that are valid for the game, though weaker."""
         return ()
 

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bound import AnyBound
-from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Counts, HalfCounts, Ranked, Reading
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import Rules, right_guesses
 from dpaudit.game.rules.table_scoring import Played
 
@@ -43,7 +43,7 @@ class EqualGuesses(Rules):
         _validate.whole_number("guesses", self.guesses, least=1)
         object.__setattr__(self, "guesses", int(self.guesses))
 
-    def most(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
+    def max_guesses(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
         """Return the number of guesses."""
         return self.guesses
 
@@ -52,7 +52,7 @@ class EqualGuesses(Rules):
     ) -> NDArray[np.float64]:
         """Return ones: no guess counts more than another."""
         if stake is not None:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{type(self).__name__} has no stakes: every guess counts the same"
             )
         return np.ones(len(guess))
@@ -72,7 +72,7 @@ class EqualGuesses(Rules):
             canaries=canaries,
             guesses=self.guesses,
             correct=int(right.sum()),
-            adaptive=self.reveals,
+            adaptive=self.adaptive,
             abstained=self.guesses - len(right),
         )
 
@@ -84,7 +84,7 @@ class EqualGuesses(Rules):
             canaries=canaries,
             guesses=self.guesses,
             correct=right[-1],
-            adaptive=self.reveals,
+            adaptive=self.adaptive,
         )
 
 
@@ -99,13 +99,13 @@ class OneRun(EqualGuesses):
 
     kind = "one-run"
     reads = Counts
-    reveals = False
+    adaptive = False
 
     def bound(self) -> AnyBound:
         """Return the exact bound."""
         return Exact()
 
-    def also(self) -> tuple[AnyBound, ...]:
+    def other_bounds(self) -> tuple[AnyBound, ...]:
         """Return the published bounds on counts, and the one for adaptive guesses."""
         return Pure(), Steinke(), Adaptive()
 
@@ -121,11 +121,11 @@ class SeparateRuns(EqualGuesses):
 
     kind = "separate-runs"
     reads = Counts
-    reveals = False
+    adaptive = False
 
     def bound(self) -> AnyBound:
         """Return the bound for independent coins, for which delta costs less."""
-        return Classic()
+        return SeparateRunsBound()
 
     def runs(self, canaries: int) -> int:
         """Return the number of canaries."""
@@ -143,7 +143,7 @@ class Ranking(EqualGuesses):
 
     kind = "ranking"
     reads = Ranked
-    reveals = False
+    adaptive = False
     one_point = True
     ordered = True
 
@@ -180,7 +180,7 @@ class RandomHalf(EqualGuesses):
 
     kind = "random-half"
     reads = HalfCounts
-    reveals = False
+    adaptive = False
     own_coins = False
 
     def __post_init__(self) -> None:
@@ -216,7 +216,7 @@ class RandomHalf(EqualGuesses):
         """Refuse a reading of another adjacency."""
         assert isinstance(reading, HalfCounts)  # whoever asks has seen to it
         if reading.records_per_swap != self.records_per_swap:
-            raise VoidAuditError("the reading's records_per_swap is not the rules'")
+            raise InvalidRunError("the reading's records_per_swap is not the rules'")
 
     def check_price(
         self,
@@ -245,7 +245,7 @@ class AdaptiveCount(EqualGuesses):
 
     kind = "adaptive-count"
     reads = Counts
-    reveals = True
+    adaptive = True
 
     def bound(self) -> AnyBound:
         """Return the bound for counts of adaptive guesses."""

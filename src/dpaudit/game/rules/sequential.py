@@ -14,12 +14,12 @@ from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import AnyBound, Grid
 from dpaudit.bounds.readings import Bets, Reading, Rounds, Weighted, check_jump
 from dpaudit.bounds.rounds import (
-    MOST_NOISE_SHARE,
+    MAX_CHANCE_SHARE,
     StoufferRounds,
-    noise_share,
+    least_chance_share,
     rounds_price,
 )
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import right_guesses
 from dpaudit.game.rules.slots import LARGEST_WEIGHT, Staked, weights_of
 from dpaudit.game.rules.table_scoring import Played
@@ -32,29 +32,29 @@ class _Sequential(Staked):
 
     __slots__ = ()
 
-    reveals = True
+    adaptive = True
     fixed = False
     one_point = True
     cheaper: ClassVar[str]  # what makes delta so
-    start: float
+    min_epsilon: float
 
-    def most(self, canaries: int) -> int:
+    def max_guesses(self, canaries: int) -> int:
         return canaries
 
     def check_price(
         self, *, canaries: int, claimed: float, delta: float, alpha: float
     ) -> None:
         price = self._price(canaries, delta)
-        if self.start > claimed:
+        if self.min_epsilon > claimed:
             raise InvalidInputError(
-                f"start={self.start:g} lies above the claim's epsilon {claimed:g}: a "
-                "bound could exceed the claim without a test of it; start at the claim "
-                "or below"
+                f"min_epsilon={self.min_epsilon:g} lies above the claim's epsilon "
+                f"{claimed:g}: a bound could exceed the claim without a test of it; "
+                "start at the claim or below"
             )
         if price >= alpha:
             raise InvalidInputError(
-                f"delta costs {price:.3g} at start={self.start:g}, no less than "
-                f"alpha={alpha:g}: nothing could be shown; give "
+                f"delta costs {price:.3g} at min_epsilon={self.min_epsilon:g}, no less "
+                f"than alpha={alpha:g}: nothing could be shown; give "
                 f"{type(self).__name__} {self.cheaper}, use fewer canaries, or play by "
                 "AdaptiveCount"
             )
@@ -76,71 +76,75 @@ class AdaptiveRounds(_Sequential):
     claim of epsilon it counts by how much it exceeds that.
 
     Attributes:
-        weights: What each round counts; a round not played counts as an empty one.
-        start: The smallest epsilon that is tested. A larger one pays less for delta;
-            a truth below it is reported as 0.
-        jump: The most that a right guess may add to the evidence, in its standard
+        round_weights: What each round counts; a round not played counts as an empty
+            one.
+        min_epsilon: The smallest epsilon that is tested. A larger one pays less for
+            delta; a truth below it is reported as 0.
+        max_jump: The most that a right guess may add to the evidence, in its standard
             deviations; delta then costs much less. Canary ``i`` must be played in round
             ``i`` modulo the number of rounds. None for no limit and free play.
-        noise: Share of the evidence's variance that is committed chance, revealed at
-            the end; with a jump it lowers what delta costs in the last rounds.
+        chance_share: Share of the evidence's variance that is committed chance,
+            revealed at the end; with a jump it lowers what delta costs in the last
+            rounds.
     """
 
-    weights: tuple[float, ...]
-    start: float = 0.0
-    jump: float | None = None
-    noise: float = 0.0
+    round_weights: tuple[float, ...]
+    min_epsilon: float = 0.0
+    max_jump: float | None = None
+    chance_share: float = 0.0
 
     kind = "adaptive-rounds"
     reads = Rounds
-    cheaper = "a smaller jump, a larger start"
+    cheaper = "a smaller max_jump, a larger min_epsilon"
     about = (
         f"log-odds and must be positive, from {1 / LARGEST_WEIGHT:g} to "
         f"{LARGEST_WEIGHT:g}"
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", weights_of(self.weights))
-        _validate.nonnegative("start", self.start)
-        object.__setattr__(self, "start", float(self.start))
-        check_jump(self.jump, self.noise)
-        if self.jump is not None:
-            object.__setattr__(self, "jump", float(self.jump))
-        object.__setattr__(self, "noise", float(self.noise))
-        if not all(0 <= w <= LARGEST_WEIGHT for w in self.weights) or not any(
-            self.weights
+        object.__setattr__(
+            self, "round_weights", weights_of(self.round_weights, "round_weights")
+        )
+        _validate.nonnegative("min_epsilon", self.min_epsilon)
+        object.__setattr__(self, "min_epsilon", float(self.min_epsilon))
+        check_jump(self.max_jump, self.chance_share)
+        if self.max_jump is not None:
+            object.__setattr__(self, "max_jump", float(self.max_jump))
+        object.__setattr__(self, "chance_share", float(self.chance_share))
+        if not all(0 <= w <= LARGEST_WEIGHT for w in self.round_weights) or not any(
+            self.round_weights
         ):
             raise InvalidInputError(
-                f"weights must be from 0 to {LARGEST_WEIGHT:g} and not all 0, got "
-                f"weights={self.weights!r}"
+                f"round_weights must be from 0 to {LARGEST_WEIGHT:g} and not all 0, "
+                f"got round_weights={self.round_weights!r}"
             )
 
     @property
     def turns(self) -> int | None:
         """The number of rounds."""
-        return len(self.weights)
+        return len(self.round_weights)
 
     @property
     def free_turns(self) -> bool:
         """Whether canaries may be played in any round."""
-        return self.jump is None
+        return self.max_jump is None
 
     @property
     def uniforms(self) -> int:
         """One for each round, and one for the noise at the end."""
-        return len(self.weights) + 1
+        return len(self.round_weights) + 1
 
     def bound(self) -> AnyBound:
         """Return the bound that adds the rounds' evidence."""
-        return StoufferRounds(grid=Grid(start=self.start))
+        return StoufferRounds(grid=Grid(start=self.min_epsilon))
 
     def check_turn(self, index: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
         """Refuse canaries in rounds that are not theirs, if there is a jump."""
-        rounds = len(self.weights)
-        if self.jump is None or not (wrong := index % rounds != turn).any():
+        rounds = len(self.round_weights)
+        if self.max_jump is None or not (wrong := index % rounds != turn).any():
             return
         first = int(turn[wrong][0])
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"with a jump, canary i is played in round i modulo {rounds}: round "
             f"{first} is for canaries {first}, {first + rounds}, and so on"
         )
@@ -149,25 +153,31 @@ class AdaptiveRounds(_Sequential):
         """Return what was guessed in each round, and committed chance."""
         return Rounds(
             canaries=canaries,
-            rounds=tuple(_round(played, j, canaries) for j in range(len(self.weights))),
-            weights=self.weights,
+            rounds=tuple(
+                _round(played, j, canaries) for j in range(len(self.round_weights))
+            ),
+            round_weights=self.round_weights,
             uniforms=tuple(played.uniforms[:-1].tolist()),
-            jump=self.jump,
-            noise=self.noise,
-            noise_uniform=float(played.uniforms[-1]),
+            max_jump=self.max_jump,
+            chance_share=self.chance_share,
+            chance_uniform=float(played.uniforms[-1]),
         )
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of other rounds."""
         assert isinstance(reading, Rounds)  # whoever asks has seen to it
-        fixed = (self.weights, self.jump, self.noise)
-        if (reading.weights, reading.jump, reading.noise) != fixed or any(
+        fixed = (self.round_weights, self.max_jump, self.chance_share)
+        if (
+            reading.round_weights,
+            reading.max_jump,
+            reading.chance_share,
+        ) != fixed or any(
             each.canaries != reading.canaries or each.committed
             for each in reading.rounds
         ):
-            raise VoidAuditError(
-                "the reading's rounds, jump and noise are not those that were fixed "
-                "beforehand"
+            raise InvalidRunError(
+                "the reading's rounds, max_jump and chance_share are not those that "
+                "were fixed beforehand"
             )
 
     def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -179,26 +189,26 @@ class AdaptiveRounds(_Sequential):
         return np.full(size, LARGEST_WEIGHT)
 
     def _price(self, canaries: int, delta: float) -> float:
-        left = noise_share(
+        left = least_chance_share(
             canaries=canaries,
-            weights=self.weights,
-            jump=self.jump,
-            noise=self.noise,
-            epsilon=self.start,
+            round_weights=self.round_weights,
+            max_jump=self.max_jump,
+            chance_share=self.chance_share,
+            epsilon=self.min_epsilon,
         )
-        if left > MOST_NOISE_SHARE:
+        if left > MAX_CHANCE_SHARE:
             raise InvalidInputError(
-                f"with jump={self.jump!r} and noise={self.noise!r}, {left:.0%} of "
-                "the evidence would be chance even if every canary were guessed, and "
-                "nothing could be shown; use a larger jump, more canaries or fewer "
-                "rounds"
+                f"with max_jump={self.max_jump!r} and "
+                f"chance_share={self.chance_share!r}, {left:.0%} of the evidence would "
+                "be chance even if every canary were guessed, and nothing could be "
+                "shown; use a larger max_jump, more canaries or fewer rounds"
             )
         return rounds_price(
             canaries=canaries,
-            weights=self.weights,
-            jump=self.jump,
-            noise=self.noise,
-            epsilon=self.start,
+            round_weights=self.round_weights,
+            max_jump=self.max_jump,
+            chance_share=self.chance_share,
+            epsilon=self.min_epsilon,
             delta=delta,
         )
 
@@ -209,25 +219,25 @@ class AdaptiveBets(_Sequential):
     """Coins are revealed on the way; each guess states its chance of being right.
 
     Attributes:
-        start: The smallest epsilon that is tested. A larger one pays less for delta;
-            a truth below it is reported as 0.
+        min_epsilon: The smallest epsilon that is tested. A larger one pays less for
+            delta; a truth below it is reported as 0.
     """
 
-    start: float = 0.0
+    min_epsilon: float = 0.0
 
     kind = "adaptive-bets"
     reads = Bets
-    cheaper = "a larger start"
+    cheaper = "a larger min_epsilon"
     about = "a chance and must be in [0, 1]"
     limits = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        _validate.nonnegative("start", self.start)
-        object.__setattr__(self, "start", float(self.start))
+        _validate.nonnegative("min_epsilon", self.min_epsilon)
+        object.__setattr__(self, "min_epsilon", float(self.min_epsilon))
 
     def bound(self) -> AnyBound:
         """Return the bound from bets."""
-        return Betting(grid=Grid(start=self.start))
+        return Betting(grid=Grid(start=self.min_epsilon))
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return which guesses were right, and what was staked on them."""
@@ -246,7 +256,7 @@ class AdaptiveBets(_Sequential):
         return np.asarray(special.logit(stake))
 
     def _price(self, canaries: int, delta: float) -> float:
-        return coupling_price(canaries, self.start, delta)
+        return coupling_price(canaries, self.min_epsilon, delta)
 
 
 def _round(played: Played, turn: int, canaries: int) -> Weighted:

@@ -12,16 +12,16 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import AnyBound
 from dpaudit.bounds.readings import Reading, Weighted
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import Rules, right_guesses
 from dpaudit.game.rules.table_scoring import Played
 
 __all__ = [
     "LARGEST_WEIGHT",
     "AdaptiveClasses",
-    "Classes",
     "Slots",
     "Staked",
+    "WeightClasses",
     "weights_of",
 ]
 
@@ -42,12 +42,12 @@ class Staked(Rules):
         """Return what was put on each guess, 0 on a pass."""
         puts = self._given(len(guess)) if stake is None else _numbers(stake)
         if puts.shape != guess.shape:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"stake must be as long as guess, got shapes {puts.shape} and "
                 f"{guess.shape}"
             )
         if not self._in_range(puts[guess != 0]):
-            raise VoidAuditError(f"a stake is {self.about}")
+            raise InvalidRunError(f"a stake is {self.about}")
         return np.where(guess != 0, puts, 0.0)
 
     def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
@@ -61,7 +61,7 @@ class Staked(Rules):
 
     def _given(self, size: int) -> NDArray[np.float64]:  # noqa: ARG002
         """Return the stakes of a turn of which none are stated."""
-        raise VoidAuditError(f"{type(self).__name__} needs a stake for every guess")
+        raise InvalidRunError(f"{type(self).__name__} needs a stake for every guess")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Slots(Staked):
         _check_classes(self.weights, self.guesses)
         object.__setattr__(self, "guesses", tuple(int(r) for r in self.guesses))
 
-    def most(self, canaries: int) -> int:  # noqa: ARG002 (as many as there are slots)
+    def max_guesses(self, canaries: int) -> int:  # noqa: ARG002 (as many as there are slots)
         """Return the number of slots."""
         return sum(self.guesses)
 
@@ -93,7 +93,7 @@ class Slots(Staked):
         """Return the weights of a turn's guesses."""
         puts = Staked.stakes(self, guess, stake)
         if not self._are_weights(puts[guess != 0]):
-            raise VoidAuditError(f"a stake must be one of the weights {self.weights}")
+            raise InvalidRunError(f"a stake must be one of the weights {self.weights}")
         return puts
 
     def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
@@ -115,7 +115,7 @@ class Slots(Staked):
         fixed = zip(used[:-1], self.weights, self.guesses, strict=True)
         for made, weight, slots in fixed:
             if made > slots:
-                raise VoidAuditError(
+                raise InvalidRunError(
                     f"{made} guesses of weight {weight:g} were made, but the design "
                     f"has {slots} slots for them"
                 )
@@ -155,7 +155,7 @@ class Slots(Staked):
             guesses=self.guesses,
             correct=tuple(correct),
             committed=True,
-            adaptive=self.reveals,
+            adaptive=self.adaptive,
         )
 
     def check_reading(self, reading: Reading) -> None:
@@ -163,7 +163,7 @@ class Slots(Staked):
         assert isinstance(reading, Weighted)  # whoever asks has seen to it
         fixed = (self.weights, self.guesses, True)
         if (reading.weights, reading.guesses, reading.committed) != fixed:
-            raise VoidAuditError("the reading's classes are not those of the rules")
+            raise InvalidRunError("the reading's classes are not those of the rules")
 
     def _are_weights(self, made: NDArray[np.float64]) -> bool:
         return bool(np.isin(made, self.weights).all())
@@ -171,7 +171,7 @@ class Slots(Staked):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Classes(Slots):
+class WeightClasses(Slots):
     """All guesses at once, in classes of different weight.
 
     Attributes:
@@ -180,7 +180,7 @@ class Classes(Slots):
     """
 
     kind = "classes"
-    reveals = False
+    adaptive = False
 
     def bound(self) -> AnyBound:
         """Return the bound for weighted guesses."""
@@ -198,20 +198,20 @@ class AdaptiveClasses(Slots):
     """
 
     kind = "adaptive-classes"
-    reveals = True
+    adaptive = True
 
     def bound(self) -> AnyBound:
         """Return the bound for slots of adaptive guesses."""
         return AdaptiveSlots()
 
 
-def weights_of(weights: Iterable[float]) -> tuple[float, ...]:
+def weights_of(weights: Iterable[float], name: str = "weights") -> tuple[float, ...]:
     """Return weights as numbers."""
     try:
         return tuple(float(w) for w in weights)
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"weights must be a list of numbers, got weights={weights!r}"
+            f"{name} must be a list of numbers, got {name}={weights!r}"
         ) from error
 
 
@@ -235,4 +235,4 @@ def _numbers(stake: ArrayLike) -> NDArray[np.float64]:
     try:
         return np.array(stake, np.float64)
     except (TypeError, ValueError) as error:
-        raise VoidAuditError(f"stake must hold numbers: {error}") from error
+        raise InvalidRunError(f"stake must hold numbers: {error}") from error

@@ -64,7 +64,7 @@ class TableScoring(ABC):
     ordered: ClassVar[bool] = False
 
     @abstractmethod
-    def most(self, canaries: int) -> int:
+    def max_guesses(self, canaries: int) -> int:
         """Return how many guesses are allowed at most."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class TableScoring(ABC):
         Who has these counts has all that ``count`` needs, unless the rules are
         ``ordered``. So there is a cut wherever ``most_confident_stakes`` changes.
         """
-        return [self.most(canaries)]
+        return [self.max_guesses(canaries)]
 
     def count(self, right: Sequence[int], *, canaries: int) -> Reading:
         """Return what the bound reads of how many were right up to each cut.

@@ -8,7 +8,7 @@ something about the claim is said of a void audit. Lower bounds are rounded down
 p-values up.
 
 Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
-what guesses would have had to do (``game/strength``), of several runs together
+what guesses would have had to do (``game/power_text``), of several runs together
 (``game/combining``), of ``dpaudit bound``, which has no result (``cli/bound``), and of
 what was derived again (``evidence/derivation``).
 """
@@ -25,7 +25,7 @@ import numpy as np
 from dpaudit.bounds.bound import ClaimTest, LowerBound, rounded_down
 from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.errors import on_one_line
-from dpaudit.game.configuration import Detectable
+from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.coverage import NEEDED, Check, Coverage
 from dpaudit.game.findings import Finding, Stage, Status, noted
 from dpaudit.game.text.findings import fault_parts, sentences
@@ -53,6 +53,7 @@ __all__ = [
     "check_line",
     "checked",
     "claim_words",
+    "confidence_phrase",
     "coverage_facts",
     "facts",
     "head",
@@ -71,7 +72,6 @@ __all__ = [
     "stage_names",
     "stages_by_status",
     "status_text",
-    "surety",
     "threat",
     "verdict",
 ]
@@ -193,7 +193,7 @@ def note_on_strength(design: "Design") -> str | None:
     """Say that a design cannot refute its claim, if not even all right guesses do."""
     n, rules = design.canaries, design.rules
     perfect = rules.count(rules.cuts(n), canaries=n)
-    test = rules.bound().test_claim(perfect, design.claim, alpha=design.alpha)
+    test = rules.bound().judge_claim(perfect, design.claim, alpha=design.alpha)
     if test.refuted:
         return None
     return (
@@ -226,8 +226,8 @@ def sentence(result: "Result") -> str:
 
 def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     """Return the rows below the first lines, in a terminal and in a notebook."""
-    void = result.verdict is Verdict.INVALID_RUN
-    for each in coverage_facts(result) if void else facts(result):
+    invalid_run = result.verdict is Verdict.INVALID_RUN
+    for each in coverage_facts(result) if invalid_run else facts(result):
         yield each.name, each.whole
     for check in result.sanity_checks:
         if check not in result.decision.because:
@@ -387,7 +387,7 @@ def _refuted_where(result: "Result") -> str:
         )
     claim, found = point
     return (
-        f"At delta = {claim.delta:.3g} epsilon is at least {found.shown}, where "
+        f"At delta = {claim.delta:.3g} epsilon is at least {found.text}, where "
         f"{claim.epsilon:.4g} is claimed."
     )
 
@@ -408,7 +408,7 @@ def beside(
         how = "is refuted" if test.refuted else "is not refuted, nor proved"
         return f"The claim {claim_words(test.claim, found.delta)} {how}."
     who = "From the guesses alone epsilon" if alone else "Epsilon"
-    least = f"{who} is at least {found.shown}"
+    least = f"{who} is at least {found.text}"
     if test.refuted:
         return f"{least}, where {claimed:.4g} is claimed."
     return (
@@ -469,23 +469,24 @@ def _not_as_planned(result: "Result") -> str:
     planned, training = result.design.setting.steps, result.training
     assert training is not None
     if training.hidden:
-        return f"real gradients hid {1 - training.trusted:.0%} of the evidence"
+        return f"real gradients hid {1 - training.evidence_share:.0%} of the evidence"
     if planned not in (None, training.steps):
         return f"{planned} steps were planned, and {training.steps} seen"
     return ""
 
 
-def noise_detected(found: Detectable | None) -> str:
+def noise_detected(found: DetectableFault | None) -> str:
     """Return which fault of the noise would have been detected; no full stop.
 
     Example:
-        >>> noise_detected(Detectable(factor=1.731))
+        >>> noise_detected(DetectableFault(factor=1.731))
         'It would have caught noise 1.74 times too small with chance 0.9'
-        >>> noise_detected(Detectable(factor=None, why_not=noted("forecast.no_steps")))
+        >>> why = noted("forecast.no_steps")
+        >>> noise_detected(DetectableFault(factor=None, why_not=why))
         'Which noise it would have caught is not known: no step was made'
     """
     if found is None:
-        found = Detectable(factor=None, why_not=noted("forecast.not_stated"))
+        found = DetectableFault(factor=None, why_not=noted("forecast.not_stated"))
     if found.why_not is not None:
         why = finding_sentence(found.why_not)
         return f"Which noise it would have caught is not known: {why}"
@@ -523,7 +524,7 @@ with chance at most 0.05, whatever the program does (method exact, tier A).
     at = f"at delta = {found.delta:g} " if found.delta else ""
     who = f"Shown {at}against {threat(result)}"
     p = f"p {test.p_text}"
-    least = found.shown
+    least = found.text
     if result.is_own_bound:
         said = (
             f"{who} ({p}). The method {found.method} says of itself that epsilon is "
@@ -531,7 +532,7 @@ with chance at most 0.05, whatever the program does (method exact, tier A).
             f"and does not say so: {on_one_line(found.reference)}."
         )
     else:
-        said = f"{who} ({p}); the bound is {surety(found)}."
+        said = f"{who} ({p}); the bound is {confidence_phrase(found)}."
     return said + _other_test(result)
 
 
@@ -547,9 +548,9 @@ def _other_test(result: "Result") -> str:
     )
 
 
-def surety(found: LowerBound) -> str:
+def confidence_phrase(found: LowerBound) -> str:
     """Return how sure a bound is, and by which method."""
-    return f"{found.sure} (method {found.method}, tier {found.tier})"
+    return f"{found.confidence_text} (method {found.method}, tier {found.tier})"
 
 
 @final
@@ -593,19 +594,19 @@ def facts(result: "Result") -> tuple[Fact, ...]:
     """
     right, made = result.reading.right_and_made()
     share = f" ({right / made:.1%})" if made else ""
-    void = result.verdict is Verdict.INVALID_RUN
+    invalid_run = result.verdict is Verdict.INVALID_RUN
     return (
         _claimed(result),
-        *(() if void else _about_the_claim(result)),
+        *(() if invalid_run else _about_the_claim(result)),
         Fact(
             name="Right guesses",
             value=f"{right:,} of {made:,}{share}",
             note=f"with {result.design.canaries:,} canaries in all",
         ),
-        *(() if void else _most(result)),
+        *(() if invalid_run else _most(result)),
         Fact(key="threat_model", name="Watching", value=threat(result)),
         _coins(result),
-        *_of_training(result, void=void),
+        *_of_training(result, invalid_run=invalid_run),
     )
 
 
@@ -644,7 +645,7 @@ def _reported(result: "Result") -> str:
 
 def _about_the_claim(result: "Result") -> Iterator[Fact]:
     bound, test = result.bound, result.claim_test
-    sure = surety(bound)
+    sure = confidence_phrase(bound)
     if result.is_own_bound:
         sure = (
             f"wrong with chance at most {bound.alpha:g}, as only the author of the "
@@ -652,7 +653,7 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
         )
     yield Fact(
         name="Shown",
-        value=f"epsilon >= {bound.shown} at delta = {bound.delta:g}",
+        value=f"epsilon >= {bound.text} at delta = {bound.delta:g}",
         note=sure,
     )
     weak = "" if test.refuted else "no evidence against the claim, and none for it: "
@@ -716,7 +717,7 @@ def _coins(result: "Result") -> Fact:
     return Fact(key="coins", name="Coins", value=value)
 
 
-def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
+def _of_training(result: "Result", *, invalid_run: bool) -> Iterator[Fact]:
     training, terms = result.training, terms_of(_unit(result))
     if training is None:
         return
@@ -727,11 +728,11 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     yield Fact(
         name="Training",
         value=f"{training.steps:,} {terms.steps_seen}",
-        note=f"real {terms.record}s hid {1 - training.trusted:.0%} of what canaries "
-        "show, as far as sums tell",
+        note=f"real {terms.record}s hid {1 - training.evidence_share:.0%} of what "
+        "canaries show, as far as sums tell",
     )
     family = training.family
-    if family is not None and not void:
+    if family is not None and not invalid_run:
         yield Fact(
             name="If noise is Gaussian",
             value=f"epsilon >= {rounded_down(family.model_epsilon)} at delta = "

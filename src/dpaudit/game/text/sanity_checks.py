@@ -5,7 +5,7 @@ from typing import Final
 
 from dpaudit.bounds.bound import p_value_text
 from dpaudit.game.text.terms import Template, Values
-from dpaudit.game.verdict import ALPHA_OF_EFFECT, CHANCE_RATE, TIES
+from dpaudit.game.verdict import ALPHA_OF_EFFECT, BETTER_THAN_CHANCE, TIES
 
 __all__ = ["SENTENCES"]
 
@@ -91,7 +91,7 @@ def _excluded(v: Values) -> str:
 SENTENCES: Final[Mapping[str, Template]] = {
     "controls.told_apart": _told_apart,
     "controls.excluded": _excluded,
-    CHANCE_RATE: _better_than_chance,
+    BETTER_THAN_CHANCE: _better_than_chance,
     TIES: _ties,
     "signal": _signal,
     "signal.not_seen": "nothing shows that any canary arrived",

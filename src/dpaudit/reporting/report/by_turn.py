@@ -31,7 +31,7 @@ from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import log_wealth
 from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Bets, Counts, Rounds
-from dpaudit.bounds.rounds import MOST_NOISE_SHARE, evidence_by_round, rounds_price
+from dpaudit.bounds.rounds import MAX_CHANCE_SHARE, evidence_by_round, rounds_price
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.axes import Even, Plot, thinned
@@ -95,14 +95,14 @@ def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> 
     evidence, left = evidence_by_round(rounds, epsilon)
     price = rounds_price(
         canaries=rounds.canaries,
-        weights=rounds.weights,
-        jump=rounds.jump,
-        noise=rounds.noise,
+        round_weights=rounds.round_weights,
+        max_jump=rounds.max_jump,
+        chance_share=rounds.chance_share,
         epsilon=epsilon,
         delta=delta,
     )
     rest = alpha - price - (len(rounds.rounds) + 1) * UNRESOLVED
-    possible = rest > 0 and left <= MOST_NOISE_SHARE + 1e-9
+    possible = rest > 0 and left <= MAX_CHANCE_SHARE + 1e-9
     return Course(
         evidence=np.array(evidence),
         threshold=float(-special.ndtri(rest)) if possible else inf,
@@ -221,7 +221,7 @@ def course_figure(subject: Subject) -> Figure | LeftOut:
 
 def _words(subject: Subject) -> _Words | str:
     """Return what the course is called, or why there is none to show."""
-    if not subject.result.design.rules.reveals:
+    if not subject.result.design.rules.adaptive:
         return "All guesses were made at once, so there is no course to show."
     match subject.result.reading:
         case Bets():

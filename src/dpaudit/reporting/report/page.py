@@ -122,9 +122,9 @@ def report_html(
     subject = Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome
-    void = word is Verdict.INVALID_RUN
+    invalid_run = word is Verdict.INVALID_RUN
     # The others are drawn against the claim, of which a void audit says nothing.
-    drawn = (histogram_figure,) if void else _FIGURES
+    drawn = (histogram_figure,) if invalid_run else _FIGURES
     figures = [figure(subject) for figure in drawn]
     levels = explanation_rows(explanation)
     commitment = subject.result.commitment
@@ -135,7 +135,7 @@ def report_html(
         record=terms_of(unit).record,
         title=title,
         gaps=(STATUS[Status.NOT_CHECKED], STATUS[Status.ACCEPTED]),
-        void=void,
+        invalid_run=invalid_run,
         reason=_reason(explanation),
         explanation=explanation,
         sanity_checks=facts.sanity_facts(explanation.sanity_checks, unit),

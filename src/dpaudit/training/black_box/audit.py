@@ -56,7 +56,7 @@ import numpy as np
 from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
 from dpaudit.game.key_use import judge_once
@@ -180,7 +180,7 @@ class BlackBoxAudit:
         """
         now = self._fixed()
         if self.design.setting.with_entries(now) != self.design.setting:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "the canaries are not those that were committed to: their data set "
                 "gives other records than before. Leave out what is random or has "
                 "changed; transform the training set instead, canaries and all"
@@ -208,7 +208,7 @@ class BlackBoxAudit:
         """
         self._check(scores)
         if self._judged is not None and self._judged[0] is not scores:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "this audit has been judged by other scores; a second try with the "
                 "same coins would need an alpha of its own. Choose the score before "
                 "finish, or train again with a new key"
@@ -228,7 +228,7 @@ class BlackBoxAudit:
             scores: Those that were judged.
         """
         if self._judged is None or self._judged[0] is not scores:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "rows tell the coins, so they are of scores that were judged: call "
                 "finish(scores) first, and pass the same scores here"
             )
@@ -289,7 +289,7 @@ class BlackBoxAudit:
                 f"commitment=audit.commitment); got {type(scores).__name__}"
             )
         if scores.commitment.sha256 != self.commitment.sha256:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "the scores belong to another audit: they carry commitment "
                 f"{scores.commitment.sha256[:12]}..., this is "
                 f"{self.commitment.sha256[:12]}..."
@@ -298,7 +298,7 @@ class BlackBoxAudit:
         unknown = scores.ids[(scores.ids < 0) | (scores.ids >= n)]
         missing = np.setdiff1d(np.arange(n), scores.ids)
         if len(unknown) or len(missing):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"every one of {n} canaries needs a score: {len(missing)} ids are "
                 f"missing (such as {missing[:3].tolist()}) and {len(unknown)} unknown "
                 f"(such as {unknown[:3].tolist()})"
@@ -307,7 +307,7 @@ class BlackBoxAudit:
             0 if self._controls is None else size("controls", self._controls.records)
         )
         if len(scores.controls) != records:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"there are {len(scores.controls)} scores for {records} control "
                 "records; each needs one: CanaryScores(..., controls=...)"
             )
@@ -321,12 +321,12 @@ def _digest(scores: CanaryScores) -> str:
 
 def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -> None:
     if count != design.canaries:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"there are {count} canaries for design.canaries={design.canaries}; each "
             "needs one coin"
         )
     if not isinstance(design.rules, OneRun | Ranking):
-        raise VoidAuditError(
+        raise InvalidRunError(
             "a final model is guessed from all at once: the rules must be "
             "OneRun(guesses=...) or Ranking(guesses=...), got "
             f"{type(design.rules).__name__}"
@@ -337,7 +337,7 @@ def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -
     elif fillers is not None:
         played, how = Adjacency.REPLACE_ONE, "replaced by a filler"
     if design.claim.adjacency is not played:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"an excluded canary is {how}, which tests {played} adjacency, but the "
             f"claim {design.claim} is for {design.claim.adjacency}; an epsilon for "
             "one is not one for the other, so claim and game must name the same"
@@ -349,14 +349,14 @@ def _completed(design: Design, found: Setting) -> Design:
     for name in _RECORDS:
         stated, value = getattr(design.setting, name), getattr(found, name)
         if None not in (stated, value) and stated != value:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"the design was made for other records: {name} is {stated}, but those "
                 f"given have {value}"
             )
     for name in ("fillers", "controls"):
         stated = getattr(design.setting, f"{name}_sha256")
         if stated is not None and getattr(found, f"{name}_sha256") is None:
-            raise VoidAuditError(f"the design was made with {name}; pass them again")
+            raise InvalidRunError(f"the design was made with {name}; pass them again")
     return replace(
         design,
         threat_model=ThreatModel.FINAL_MODEL,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, Subset
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.setting import Setting
 
 __all__ = [
@@ -147,7 +147,7 @@ def _chosen(
     _validate.whole_number("count", count, least=1)
     records = size("dataset", dataset)
     if count > records:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"count={count} canaries cannot be chosen from {records} records; use at "
             "most as many"
         )
@@ -207,7 +207,7 @@ def _check_fillers(own: list[bytes], other: list[bytes]) -> None:
         )
     same = [i for i, digest in enumerate(own) if digest == other[i % len(other)]]
     if same:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{len(same)} canaries equal their filler (the first is canary {same[0]}): "
             "a coin that changes nothing cannot be guessed"
         )
@@ -216,7 +216,7 @@ def _check_fillers(own: list[bytes], other: list[bytes]) -> None:
 def _check_controls(shown: list[bytes], others: set[bytes]) -> None:
     same = [i for i, digest in enumerate(shown) if digest in others | {*shown[:i]}]
     if same:
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"{len(same)} control records equal a canary, a filler or another control "
             f"(the first is control {same[0]}): what is left out must not be trained "
             "on under another name. Divide one set by set_aside(...)"

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Subset
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.learned import fit_logistic
+from dpaudit.game.learned_log_odds import fit_logistic
 from dpaudit.training.black_box.canaries import Record, size
 
 __all__ = ["HeldOut", "pooled_scores"]

@@ -30,7 +30,7 @@ from torch import nn
 from torch.utils.data import Dataset, default_collate
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.design import Commitment
 from dpaudit.training.black_box.canaries import Record, as_pair, size
 
@@ -84,7 +84,7 @@ class CanaryScores:
         >>> scores = CanaryScores(
         ...     ids=[1, 0],
         ...     values=[0.5, -2.0],
-        ...     commitment=Commitment(sha256="0" * 64, run="0" * 64),
+        ...     commitment=Commitment(sha256="0" * 64, run_digest="0" * 64),
         ... )
         >>> scores.ids, scores.values
         (array([1, 0]), array([ 0.5, -2. ]))
@@ -178,7 +178,7 @@ def score_canaries(
         controls: All control records, trained on or not, if the audit has any.
 
     Raises:
-        VoidAuditError: A loss is not finite, or all scores are the same.
+        InvalidRunError: A loss is not finite, or all scores are the same.
     """
     _validate.whole_number("batch_size", batch_size, least=1)
     _check_models(model, reference)
@@ -315,7 +315,7 @@ def _check_models(model: nn.Module, reference: Reference) -> None:
             f"got {type(reference).__name__}"
         )
     if reference is model:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "reference is the model itself, so every score would be zero; keep a copy "
             "of the initial model: reference = copy.deepcopy(model), before training"
         )
@@ -326,7 +326,7 @@ def check_blank(model: nn.Module, fillers: Dataset[Record], loss: Loss) -> None:
     inputs, targets = next(_batches("fillers", fillers, _BLANKS_CHECKED))
     found = _losses(loss, _outputs(model, inputs), targets)
     if np.any(found != 0):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"a blank record must teach nothing, but the loss of one is {found[0]:g}; "
             "train by a loss that is zero where no token has a label "
             "(dpaudit.training.text.record_losses), or leave excluded canaries out "
@@ -337,7 +337,7 @@ def check_blank(model: nn.Module, fillers: Dataset[Record], loss: Loss) -> None:
 def _check_finite(name: str, scores: NDArray[np.float64]) -> None:
     odd = np.flatnonzero(~np.isfinite(scores))
     if len(odd):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"the losses of {len(odd)} of {len(scores)} {name} are not finite (the "
             f"first is number {odd[0]}): the training may have diverged. A loss that "
             "is finite by a rule of its own, such as torch.nan_to_num of yours, keeps "
@@ -347,7 +347,7 @@ def _check_finite(name: str, scores: NDArray[np.float64]) -> None:
 
 def _check_different(scores: NDArray[np.float64]) -> None:
     if len(scores) > 1 and np.all(scores == scores[0]):
-        raise VoidAuditError(
+        raise InvalidRunError(
             f"all {len(scores)} scores are {scores[0]:g}, so nothing could be guessed; "
             "was the trained model scored, and is the reference another one?"
         )

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import State, saved_counts, saved_rows
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, Stage, fault, inspected, noted
@@ -149,7 +149,7 @@ class FlowerAudit:
                 noise=self._noise or None,
                 unit=Unit.USER,
             ),
-            real_sums=False,
+            knows_real_sums=False,
             groups=self._layout.groups,
             by_program=True,  # the strategy clips, weighs and adds them
             participation=participation,
@@ -168,7 +168,7 @@ class FlowerAudit:
     @property
     def rounds(self) -> int:
         """How many rounds were observed."""
-        return self._audit.reading.steps
+        return self._audit.likelihood.steps
 
     def wrap(self) -> AuditedStrategy:
         """Return the strategy to start, with the audit around the one given."""
@@ -198,7 +198,7 @@ class FlowerAudit:
 
     def _opened(self, arrays: Arrays, included: NDArray[np.bool_]) -> Round:
         """Return a round in which some of the canaries put something in."""
-        step, size = self._audit.reading.steps, self._per_coordinate
+        step, size = self._audit.likelihood.steps, self._per_coordinate
         mine = in_turn(
             self._participation,
             step,
@@ -247,7 +247,7 @@ class FlowerAudit:
     ) -> None:
         now, self._now = self._now, None
         if now is None:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "a round was aggregated that was not configured: use the strategy that "
                 "wrap() returned for both"
             )
@@ -326,7 +326,7 @@ class FlowerAudit:
         norm, share = saved_rows(state, _NORM, (2,))
         stated = Stated.by(self._strategy).norm
         if norm != stated:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"the audit was saved at a clipping norm of {norm!r}, and the strategy "
                 f"states {stated!r}; set strategy.clipping_norm to what it was"
             )

@@ -32,9 +32,9 @@ from dpaudit.accounting.curves import accountant_curve
 from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
-from dpaudit.game.configuration import StepsAlike
+from dpaudit.game.configuration import StepSegment
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, noted
 from dpaudit.game.result import Result
@@ -161,8 +161,8 @@ class JaxAudit:
         self._tree = TreeLayout.of(params, coordinates_needed(design), seed=layout_seed)
         layout = self._tree.layout
         # What is added to a sum can be told from what was there; records cannot.
-        self._real_sums = not isinstance(insertion, Records)
-        self._stated, self._noise = noise, noise if self._real_sums else None
+        self._knows_real_sums = not isinstance(insertion, Records)
+        self._stated, self._noise = noise, noise if self._knows_real_sums else None
         self._watched = noise_watched(layout.coordinates)
         leaves = layout.array[self._watched]
         self._audit = TrainingAudit(
@@ -178,7 +178,7 @@ class JaxAudit:
                 insertion=insertion_setting(insertion),
                 noise=noise or None,
             ),
-            real_sums=self._real_sums,
+            knows_real_sums=self._knows_real_sums,
             participation=participation,
             strategy=strategy,
             groups=layout.groups,
@@ -241,10 +241,10 @@ class JaxAudit:
         check_privatizer(privatizer, self._strategy)
 
         def first() -> tuple[NDArray[np.float64], int]:
-            return self._joining(), self._audit.reading.steps
+            return self._joining(), self._audit.likelihood.steps
 
         return audited_privatizer(
-            privatizer, self._tree, first, real_sums=self._real_sums
+            privatizer, self._tree, first, knows_real_sums=self._knows_real_sums
         )
 
     def records(self, data: Tree) -> tuple[Tree, CanaryRows]:
@@ -281,9 +281,9 @@ class JaxAudit:
 
     def _observe(self, state: Tree) -> None:
         step, seen, real = find(state)
-        before = self._audit.reading.steps
+        before = self._audit.likelihood.steps
         if step != before + 1:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"the privatizer has taken {step} steps and {before} were observed "
                 "before; call noise_state = audit.observe(noise_state) once after "
                 "every step"
@@ -377,7 +377,7 @@ class JaxAudit:
         """Return the multiplier of each step by the event, if steps are its own."""
         if self._strategy or self._separation > 1:
             return None
-        return noise_of_steps(self._history or (), self._audit.reading.steps)
+        return noise_of_steps(self._history or (), self._audit.likelihood.steps)
 
     def _of_strategy(self) -> tuple[Finding, ...]:
         """Recompute the strategy's sensitivity; hold it against what is accounted for.
@@ -411,8 +411,8 @@ class JaxAudit:
         if self._strategy or self._separation > 1:
             return ()
         noise = max(s for s, *_ in history) if self._stated is None else self._stated
-        steps = self._audit.reading.steps
-        alike = StepsAlike(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
+        steps = self._audit.likelihood.steps
+        alike = StepSegment(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
         made = ConfiguredSteps([alike])
         return accounting_check(made), *accounting_faults(history, made)
 

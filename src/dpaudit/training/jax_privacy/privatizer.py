@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
 
 __all__ = ["AuditedState", "audited_privatizer", "cleared", "exchange", "find"]
@@ -49,7 +49,7 @@ def audited_privatizer(
     layout: TreeLayout,
     first: Callable[[], tuple[NDArray[np.float64], int]],
     *,
-    real_sums: bool,
+    knows_real_sums: bool,
 ) -> optax.GradientTransformation:
     """Return a privatizer that adds what is in its state, and reads.
 
@@ -57,7 +57,8 @@ def audited_privatizer(
         privatizer: The one that adds noise.
         layout: Where to add and to read.
         first: Returns what to add in the coming step, and how many were taken before.
-        real_sums: Whether to read also what the sum was before anything was added.
+        knows_real_sums: Whether to read also what the sum was before anything was
+            added.
     """
 
     def init(params: Tree) -> AuditedState:
@@ -75,7 +76,9 @@ def audited_privatizer(
     ) -> tuple[Tree, AuditedState]:
         total = layout.add(sum_of_clipped_grads, noise_state.joining)
         noisy, inner = privatizer.update(total, noise_state.inner, params)
-        real = layout.read(sum_of_clipped_grads) if real_sums else noise_state.real
+        real = (
+            layout.read(sum_of_clipped_grads) if knows_real_sums else noise_state.real
+        )
         state = AuditedState(
             inner=inner,
             joining=jnp.zeros_like(noise_state.joining),
@@ -119,7 +122,7 @@ def find(state: Tree) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
         part for part in jax.tree.leaves(state, is_leaf=_is_ours) if _is_ours(part)
     ]
     if len(found) != 1:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "expected the state of one audited privatizer, or a tree that holds it, "
             f"and found {len(found)}; make the state with the privatizer that "
             "audit.wrap returned"

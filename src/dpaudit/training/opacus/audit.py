@@ -32,7 +32,7 @@ from dpaudit._progress import progress_note
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.likelihood import saved_counts
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, noted
@@ -110,7 +110,7 @@ class OpacusAudit:
         step: Step | None = None,
         canary: Canary | None = None,
         sampling: Sampling | None = None,
-        real_sums: bool = True,
+        knows_real_sums: bool = True,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
@@ -134,8 +134,8 @@ class OpacusAudit:
                 must cut these to one, and if it does not, that shows.
             sampling: How the guesser is to believe that canaries which are records
                 join steps, if not as the loader says.
-            real_sums: Whether the guesser is told what real records put into the sums.
-                Without it the audit is a little cheaper, and weaker where real
+            knows_real_sums: Whether the guesser is told what real records put into the
+                sums. Without it the audit is a little cheaper, and weaker where real
                 gradients are large in a canary's coordinate. Where the loader shuffles
                 it must be False.
             layout_seed: Public seed of the canaries' coordinates.
@@ -156,7 +156,7 @@ class OpacusAudit:
             model=model,
             step=step,
             canary=canary,
-            real_sums=real_sums,
+            knows_real_sums=knows_real_sums,
             layout_seed=layout_seed,
         )
         counting = self._counting = (
@@ -185,7 +185,7 @@ class OpacusAudit:
                     spread=insertion.canary.spread,
                 ),
             ),
-            real_sums=real_sums,
+            knows_real_sums=knows_real_sums,
             sampling=facts.sampling if sampling is None else sampling,
             own=np.flatnonzero(insertion.mine),
             groups=insertion.groups,
@@ -203,7 +203,7 @@ class OpacusAudit:
             self._reader, self._inserter = insertion.attach(
                 self._audit, self._stages.noise, self._stages.paused, attachment
             )
-            self._reader.steps.tell = self._stages.conservation.step
+            self._reader.steps.tell = self._stages.step_consistency.step
             self.data_loader = insertion.data_loader
             _RIDDEN.add(optimizer)
             attachment.on_close(partial(_RIDDEN.discard, optimizer))
@@ -229,7 +229,7 @@ class OpacusAudit:
         """
         state = self._audit.read_state(path)
         if saved_counts(state, "ranks", 2) != [self._rank, self._world]:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{path} was written by another rank, or with another number of them; "
                 "each rank has a file of its own"
             )
@@ -237,7 +237,7 @@ class OpacusAudit:
         self._check_accountant(counted)
         (self._inserter.step,) = saved_counts(state, "drawn", 1)
         self._audit.resume(state)
-        self._reader.steps.resume(self._audit.reading.steps)
+        self._reader.steps.resume(self._audit.likelihood.steps)
         self._stages.restore(state)
         if examples := self._examples():
             examples.restore(state)
@@ -291,7 +291,7 @@ class OpacusAudit:
         self._audit.check_observed(self._gather)
         self._audit.guard.run(self._stages.end)
         self.detach()
-        steps = self._audit.reading.steps
+        steps = self._audit.likelihood.steps
         curve, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
         return self._audit.finish(
             claim=curve if claim is None else claim,
@@ -337,7 +337,7 @@ class OpacusAudit:
         """Refuse to go on from a step that the accountant knows nothing of."""
         counted = counted_steps(self._accountant)
         if counted != saved:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"the accountant had counted {saved} steps when the audit was saved, "
                 f"but has counted {counted} now; load its state first, and all "
                 "checkpoints of the same step. An accountant that lost its steps "
@@ -377,7 +377,7 @@ def _gather(optimizer: DPOptimizer) -> Gather | None:
 def check_free(optimizer: DPOptimizer) -> None:
     """Refuse an optimizer that another audit rides on."""
     if optimizer in _RIDDEN:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "this optimizer already has an audit attached; call its finish(), or its "
             "detach() to give it up"
         )

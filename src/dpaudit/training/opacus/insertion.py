@@ -160,24 +160,24 @@ def insertion_of(  # noqa: PLR0913 (what decides it)
     model: Model | None,
     step: Step | None,
     canary: Canary | None,
-    real_sums: bool,
+    knows_real_sums: bool,
     layout_seed: int,
 ) -> OpacusInsertion:
     """Return the way that a loader's canaries take; see ``OpacusAudit``."""
     _check_sharded(optimizer)
     records = _canary_records(data_loader, design)
     if records is not None:
-        _check_told(facts, real_sums=real_sums)
+        _check_told(facts, knows_real_sums=knows_real_sums)
     if records is not None and records.examples is not None:
         if canary is not None or coordinates_needed(design) != design.canaries:
             raise InvalidInputError(
                 "canary=... and several canaries per coordinate are for gradients that "
                 "the audit writes; examples have their own, one each"
             )
-        if not real_sums:
+        if not knows_real_sums:
             raise InvalidInputError(
                 "canaries that are examples are read beside what real records put in: "
-                "use Poisson sampling and leave real_sums=True"
+                "use Poisson sampling and leave knows_real_sums=True"
             )
         return _Examples(optimizer, data_loader, facts, records, model, step)
     if canary is None:
@@ -197,7 +197,13 @@ def insertion_of(  # noqa: PLR0913 (what decides it)
         seed=layout_seed,
     )
     return _Written(
-        optimizer, data_loader, records, layout, canary, model, real_sums=real_sums
+        optimizer,
+        data_loader,
+        records,
+        layout,
+        canary,
+        model,
+        knows_real_sums=knows_real_sums,
     )
 
 
@@ -214,7 +220,7 @@ class _Written:
         canary: Canary,
         model: Model | None,
         *,
-        real_sums: bool,
+        knows_real_sums: bool,
     ) -> None:
         added = records is None
         self.point = InsertionPoint.GRADIENT_SUM if added else InsertionPoint.GRADIENT
@@ -222,7 +228,7 @@ class _Written:
         self.groups: NDArray[np.int64] | None = layout.groups[self.mine]
         self.data_loader = data_loader
         self._optimizer, self._records, self._layout = optimizer, records, layout
-        self._real_sums = real_sums
+        self._knows_real_sums = knows_real_sums
         parameters = optimizer.params
         kinds = parameter_types_of(
             model, [parameters[part.array] for part in layout.parts]
@@ -238,7 +244,9 @@ class _Written:
     ) -> tuple[Reader, Inserter]:
         del paused
         optimizer, layout = self._optimizer, self._layout
-        reader = SumsReader(optimizer, layout, self.mine, real_sums=self._real_sums)
+        reader = SumsReader(
+            optimizer, layout, self.mine, knows_real_sums=self._knows_real_sums
+        )
         for each in (reader, noise):
             if each.together:
                 attachment.together(each.add_up)
@@ -452,19 +460,19 @@ def _check_sharded(optimizer: DPOptimizer) -> None:
         )
 
 
-def _check_told(facts: Facts, *, real_sums: bool) -> None:
+def _check_told(facts: Facts, *, knows_real_sums: bool) -> None:
     """Refuse to tell what no accountant's proof lets the observer know.
 
     Poisson draws are independent, so what real records put into a sum says nothing
     about the draws of canaries. Of a shuffled batch of a fixed size it says how many of
     its records are canaries.
     """
-    if real_sums and not isinstance(facts.sampling, Poisson):
+    if knows_real_sums and not isinstance(facts.sampling, Poisson):
         raise InvalidInputError(
             "the loader shuffles: what real records put into a batch of fixed size "
             "tells how many canaries are in it, which no accountant of shuffling "
             "lets the observer know, so that a true claim could be refuted; pass "
-            "real_sums=False"
+            "knows_real_sums=False"
         )
 
 

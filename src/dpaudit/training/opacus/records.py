@@ -19,7 +19,7 @@ from opacus.optimizers import DPOptimizer
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Layout
@@ -188,7 +188,7 @@ class NotedBatches(Sampler[list[int]]):
     def next(self) -> NDArray[np.int64]:
         """Return the oldest batch that was not asked for yet."""
         if not self._notes:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "a step was made on a batch that the audit did not see; train on "
                 "audit.data_loader, and if there is a BatchMemoryManager, give it that"
             )
@@ -213,7 +213,7 @@ class RowsOfBatches:
         if not len(batch):  # an empty batch may be stood in for by a random row
             return batch
         if count > len(batch):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"a step was made on {count} records, but the sampler had picked "
                 f"{len(batch)} that were left; every batch of audit.data_loader must "
                 "be used in one step, none skipped and none used twice"
@@ -224,7 +224,7 @@ class RowsOfBatches:
     def end(self) -> None:
         """Void the audit if the logical batch is not used up."""
         if self._batch is not None:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"a step ended with {len(self._batch)} records of its batch unused; "
                 "every batch of audit.data_loader must be used in one step, none "
                 "skipped, none used twice, none fetched ahead of an epoch"

@@ -31,7 +31,7 @@ from dpaudit.accounting import accountant_curve
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment
 from dpaudit.game.findings import Finding, inconclusive, noted
@@ -99,7 +99,7 @@ def check_commitments(commitment: Commitment, gather: Gather) -> None:
     """Refuse ranks of different keys or designs, all alike."""
     own = np.frombuffer(bytes.fromhex(commitment.sha256), np.uint8)
     if len(np.unique(gather(own).reshape(-1, len(own)), axis=0)) > 1:
-        raise VoidAuditError(
+        raise InvalidRunError(
             "ranks have different keys or designs; make one key for all of them with "
             "shared_key()"
         )
@@ -336,7 +336,7 @@ def _sampling(data_loader: Loader) -> Sampling:
             size = int(sampler.batch_size)
             return Shuffling(batches=len(data_loader), records_per_batch=size)
         case SampledBatches():
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "this loader already has an audit attached; call finish() or detach() "
                 "of that audit first, or make the loader anew"
             )

@@ -19,7 +19,6 @@ from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, not_checked
 from dpaudit.training.opacus.attachment import Attachment
-from dpaudit.training.opacus.conservation import Conservation
 from dpaudit.training.opacus.isolated_step import Model, random_states
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probe import probe_sensitivity
@@ -27,6 +26,7 @@ from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.side_effects import SideEffects
+from dpaudit.training.opacus.step_consistency import StepConsistency
 from dpaudit.training.opacus.step_runner import (
     Batch,
     Step,
@@ -54,7 +54,7 @@ class StageChecks:
 
     Attributes:
         noise: Reads the noise of each step.
-        conservation: Holds each step against batches, accountant and clipping norm.
+        step_consistency: Holds each step against batches, accountant and clipping norm.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class StageChecks:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
         self._sampled: SampledBatches | None = None
-        self.conservation = Conservation(model, optimizer, accountant, rate)
+        self.step_consistency = StepConsistency(model, optimizer, accountant, rate)
         self._beside = SideEffects(model, optimizer)
         self._examined: set[str] = set()
 
@@ -77,7 +77,7 @@ class StageChecks:
         self._beside.attach(attachment)
         self._sampled = SampledBatches(self._loader, attachment.guard)
         attachment.on_close(self._sampled.detach)
-        self.conservation.attach(self._sampled)
+        self.step_consistency.attach(self._sampled)
 
     def end(self) -> None:
         """Look once more, when training has ended."""
@@ -133,8 +133,8 @@ class StageChecks:
         if self._sampled is not None and alone:  # a rank draws its part of a batch
             checks, faults = self._sampled.found(rate)
             yield from (*checks, *faults)
-        yield from self.conservation.checks(alone=alone)
-        yield from self.conservation.faults()
+        yield from self.step_consistency.checks(alone=alone)
+        yield from self.step_consistency.faults()
 
     def saved(self) -> State:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
@@ -143,14 +143,14 @@ class StageChecks:
             "changed": self._beside.changed,
             "steps": self._beside.steps,
             "batches": self._sampled.saved() if self._sampled else [],
-            "conservation": self.conservation.plain(),
+            "step_consistency": self.step_consistency.saved(),
         }
         return {_STATE: packed(kept)}
 
     def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
         fields = {"examined", "changed", "steps", "batches"}
-        plain = unpacked(state, _STATE, {*fields, "conservation"})
+        plain = unpacked(state, _STATE, {*fields, "step_consistency"})
         self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
@@ -158,7 +158,7 @@ class StageChecks:
         self._beside.steps = int(plain["steps"])
         if self._sampled is not None:
             self._sampled.restore(plain["batches"])
-        self.conservation.take_up(plain["conservation"])
+        self.step_consistency.restore(plain["step_consistency"])
         self._beside.forget()
 
     def _not_checked(self) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidRunError
 from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.setup import (
     clip_factors,
@@ -62,7 +62,7 @@ class StepsSeen:
     def check_parameters(self) -> None:
         """Void the audit if other parameters are trained than when it was attached."""
         if [id(parameter) for parameter in self._optimizer.params] != self._parameters:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "the optimizer trains other parameters than when the audit was "
                 "attached; freeze, unfreeze and add parameters before that"
             )
@@ -84,7 +84,7 @@ class StepsSeen:
     def check_begun(self) -> None:
         """Void the audit if a step is about to be made that was given no noise."""
         if self._begun <= self.read:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"step {self.read + 1} was made by the wrapped optimizer, "
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch"
@@ -103,7 +103,7 @@ class SumsReader:
         optimizer: Opacus' optimizer.
         layout: Where canaries are, all of them that this rank can reach.
         mine: Which coordinates this rank reads.
-        real_sums: Whether to take off what real records put into the sums.
+        knows_real_sums: Whether to take off what real records put into the sums.
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
@@ -117,7 +117,7 @@ class SumsReader:
         layout: Layout,
         mine: NDArray[np.bool_],
         *,
-        real_sums: bool,
+        knows_real_sums: bool,
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
         self._optimizer, parameters = optimizer, optimizer.params
@@ -126,7 +126,7 @@ class SumsReader:
         held = layout.held()
         whole = np.array_equal(held, mine)
         self._all = self._own if whole else _Spots(parameters, layout, held)
-        self._mine, self._known = mine[held], real_sums
+        self._mine, self._known = mine[held], knows_real_sums
         self.last, self._real = self._own.zeros(), self._all.zeros()
         self.steps = StepsSeen(optimizer)
         self._summed: NDArray[np.float64] | None = None  # over all ranks

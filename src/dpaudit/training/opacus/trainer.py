@@ -14,7 +14,7 @@ from typing import TypeAlias, final
 
 from opacus.optimizers import DPOptimizer
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.result import Result
 from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.setup import Loader
@@ -56,7 +56,7 @@ class TrainerAudit:
             resume: Is called once it is attached, to go on from a checkpoint.
         """
         if self._audit is not None:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "this callback has audited a training already; a second one needs a "
                 "callback and a key of its own"
             )
@@ -107,7 +107,7 @@ class TrainerAudit:
     def result(self) -> Result:
         """What the audit shows, once the training has ended."""
         if self._result is None:
-            raise VoidAuditError("the training has not ended, so nothing was judged")
+            raise InvalidRunError("the training has not ended, so nothing was judged")
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
@@ -128,7 +128,7 @@ class TrainerAudit:
         if path.exists():
             self._audit.resume(path)
         elif done:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"training goes on after {done} steps, but the checkpoint holds no "
                 "state of the audit; begin both anew, or go on without the audit"
             )

@@ -29,7 +29,7 @@ from pfl.stats import MappedVectorStatistics
 from dpaudit._progress import progress_note
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.findings import (
@@ -153,7 +153,7 @@ class PflAudit:
                 noise=self._noise or None,
                 unit=Unit.USER,
             ),
-            real_sums=True,
+            knows_real_sums=True,
             groups=layout.groups,
             by_program=True,
             watched=[self._places.names[array] for array in arrays],
@@ -175,7 +175,7 @@ class PflAudit:
     @property
     def rounds(self) -> int:
         """How many rounds were observed."""
-        return self._audit.reading.steps
+        return self._audit.likelihood.steps
 
     def dataset(self, base: FederatedDatasetBase) -> FederatedDatasetBase:
         """Return the training data with canary users in their turns.
@@ -241,7 +241,7 @@ class PflAudit:
             seed: Decides which.
         """
         if not self._updates:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "there is no user to probe with: probe after a round of training, with "
                 "a backend that has postprocessors=audit.around([...])"
             )
@@ -252,7 +252,7 @@ class PflAudit:
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path, {_STATE: packed(self._visits.plain())})
+        self._audit.save(path, {_STATE: packed(self._visits.saved())})
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
@@ -261,8 +261,8 @@ class PflAudit:
         """
         state = self._audit.read_state(path)
         self._audit.resume(state)
-        fields = {*self._visits.plain()}
-        self._visits.take_up(dict(unpacked(state, _STATE, fields)))
+        fields = {*self._visits.saved()}
+        self._visits.restore(dict(unpacked(state, _STATE, fields)))
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
@@ -303,7 +303,7 @@ class PflAudit:
         """Refuse to let canaries take part more often than is claimed for users."""
         joins = self._joins(self.rounds + 1)
         if self._rate == 1 and joins > self._times:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"in round {self.rounds + 1} a canary would take part for the "
                 f"{joins}th time, and the accountant counts with "
                 f"num_compositions={self._times}; pass insertion="
@@ -343,7 +343,7 @@ class PflAudit:
 
     def _noisy(self, stats: MappedVectorStatistics) -> None:
         if not self._begun:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "a round was made whose users did not come from audit.dataset(...); "
                 "hand the backend training_data=audit.dataset(users)"
             )
@@ -365,7 +365,7 @@ class PflAudit:
         there = np.zeros_like(self._came)
         there[self._audit.draws.present(self.rounds)] = 1
         if not np.array_equal(there, self._came):
-            raise VoidAuditError(
+            raise InvalidRunError(
                 f"{int(there.sum())} canary users were added to the cohort of round "
                 f"{self.rounds + 1} and {int(self._came.sum())} sent an update; use "
                 "postprocessors=audit.around([...]), and one audit for one backend"

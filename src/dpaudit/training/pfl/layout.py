@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pfl.internal.ops.selector import get_default_framework_module
 from pfl.stats import MappedVectorStatistics
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.training.layout import Layout
 
 __all__ = ["StatisticsLayout", "arrays"]
@@ -71,7 +71,7 @@ class StatisticsLayout:
             )
         found = arrays(stats)
         if {name: part.shape for name, part in found.items()} != self._shapes:
-            raise VoidAuditError(
+            raise InvalidRunError(
                 "users send statistics of other names or shapes than the model that "
                 "the audit was given; pass the model that is trained"
             )

@@ -68,16 +68,16 @@ class Visits:
         """End a round."""
         self.rounds += 1
 
-    def plain(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, Any]:
         """Return what was counted, as JSON has it."""
         counts = {name: getattr(self, name) for name in _FIELDS}
         return {**counts, "visits": self._visits}
 
-    def take_up(self, plain: dict[str, Any]) -> None:
-        """Go on from what ``plain`` returned."""
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on from what ``saved`` returned."""
         for name in _FIELDS:
-            setattr(self, name, int(plain[name]))
-        self._visits = {str(who): int(n) for who, n in plain["visits"].items()}
+            setattr(self, name, int(saved[name]))
+        self._visits = {str(who): int(n) for who, n in saved["visits"].items()}
         self._last.clear()
 
     def checks(self, separation: int) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    Classes,
     Design,
     GaussianDP,
     Key,
@@ -20,6 +19,7 @@ from dpaudit import (
     RandomHalf,
     Ranking,
     SeparateRuns,
+    WeightClasses,
 )
 from dpaudit.bounds import (
     Bets,
@@ -28,7 +28,7 @@ from dpaudit.bounds import (
     Ranked,
     Rounds,
     Weighted,
-    test_claim,
+    judge_claim,
 )
 from dpaudit.errors import InvalidInputError
 from dpaudit.game import Commitment, Referee
@@ -56,13 +56,16 @@ GAMES = {
         RandomHalf(guesses=N // 2),
         HalfCounts(canaries=N, guesses=N // 2, correct=14),
     ),
-    "classes": (Classes(**CLASSES), SLOTS),
+    "classes": (WeightClasses(**CLASSES), SLOTS),
     "adaptive-count": (AdaptiveCount(guesses=N), replace(COUNTS, adaptive=True)),
     "adaptive-classes": (AdaptiveClasses(**CLASSES), replace(SLOTS, adaptive=True)),
     "adaptive-rounds": (
-        AdaptiveRounds(weights=(1.0, 1.0)),
+        AdaptiveRounds(round_weights=(1.0, 1.0)),
         Rounds(
-            canaries=N, rounds=(ROUND, ROUND), weights=(1.0, 1.0), uniforms=(0.5, 0.5)
+            canaries=N,
+            rounds=(ROUND, ROUND),
+            round_weights=(1.0, 1.0),
+            uniforms=(0.5, 0.5),
         ),
     ),
     "adaptive-bets": (
@@ -116,7 +119,7 @@ def check(result, *, could):
     """All right refutes or it does not, and the word follows it."""
     test, rules = result.claim_test, result.design.rules
     best = result.reading.perfect()
-    refuting = test_claim(test.claim, best, alpha=test.alpha, bound=rules.bound())
+    refuting = judge_claim(test.claim, best, alpha=test.alpha, bound=rules.bound())
     assert refuting.refuted is result.could_refute is could
     assert result.verdict.exit_code in ((0, 1) if could else (3,))
     luckiest = judge(best, design=result.design, commitment=None)
@@ -173,7 +176,7 @@ def test_guesses_that_were_not_made_could_not_have_been_right(rules):
 
 
 def test_slots_that_were_not_taken_could_not_have_been_right():
-    rules = Classes(weights=(2.0, 1.0), guesses=(50, 50))
+    rules = WeightClasses(weights=(2.0, 1.0), guesses=(50, 50))
     design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=1.0))
     referee = Referee(design, Key(bytes(32)))
     referee.submit(np.arange(4), np.ones(4), [2.0, 1.0, 2.0, 2.0])

@@ -20,21 +20,21 @@ from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
-from dpaudit.game.configuration import StepsAlike
+from dpaudit.game.configuration import StepSegment
 from dpaudit.game.findings import Finding, Stage, fault, inspected
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
 from dpaudit.training.steps import ConfiguredSteps, accounting_check, accounting_faults
 
-__all__ = ["Conservation"]
+__all__ = ["StepConsistency"]
 
 _ROUNDING: Final = 1e-6  # relative, of a clipping norm
 _COUNTS: Final = ("without", "several", "wider", "first_wider")
 
 
 @final
-class Conservation:
+class StepConsistency:
     """Holds each step against batches, accountant and clipping norm.
 
     Args:
@@ -79,7 +79,7 @@ class Conservation:
         """
         batches, counts = self._batches, self._counts
         rate = self._rate if batches is None or not batches.rate else batches.rate
-        self.steps.add(StepsAlike(steps=1, noise=noise, clip=clip, rate=rate))
+        self.steps.add(StepSegment(steps=1, noise=noise, clip=clip, rate=rate))
         made = self.steps.count
         if batches is not None:
             counts["without"] = max(counts["without"], made - batches.handed)
@@ -92,7 +92,7 @@ class Conservation:
             if counts["wider"] == 1:
                 counts["first_wider"], self._norms = made, (float(norm), clip)
 
-    def plain(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, Any]:
         """Return what was seen, as JSON has it."""
         return {
             "configured": self.steps.saved().tolist(),
@@ -101,14 +101,14 @@ class Conservation:
             "counts": self._counts,
         }
 
-    def take_up(self, plain: Mapping[str, Any]) -> None:
-        """Go on from what ``plain`` returned."""
-        rows = np.array(plain["configured"], np.float64).reshape(-1, 4)
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what ``saved`` returned."""
+        rows = np.array(saved["configured"], np.float64).reshape(-1, 4)
         self.steps = ConfiguredSteps.restored(rows)
-        self._told = int(plain["told"])
-        module, noise = plain["norms"]
+        self._told = int(saved["told"])
+        module, noise = saved["norms"]
         self._norms = float(module), float(noise)
-        self._counts = {name: int(plain["counts"][name]) for name in _COUNTS}
+        self._counts = {name: int(saved["counts"][name]) for name in _COUNTS}
         self._given = 0 if self._batches is None else self._batches.handed
 
     def checks(self, *, alone: bool) -> Iterator[Finding]:

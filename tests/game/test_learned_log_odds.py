@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from dpaudit import Pairs
-from dpaudit.game.learned import learn_loss
+from dpaudit.game.learned_log_odds import fit_log_odds
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import count
@@ -14,7 +14,7 @@ from dpaudit.theory.levels import levels
 
 def accuracy(mechanism, *, pairs, canaries=2000, runs=5, seed=0):
     rng = np.random.default_rng(seed)
-    loss = learn_loss(mechanism, pairs=pairs, canaries=canaries, runs=runs, rng=rng)
+    loss = fit_log_odds(mechanism, pairs=pairs, canaries=canaries, runs=runs, rng=rng)
     bits = rng.integers(0, 2, canaries)
     output = mechanism.run(pairs.choose(bits), rng)
     return np.mean((loss.log_odds(output) > 0) == (bits == 1))
@@ -71,10 +71,12 @@ def test_an_output_without_rows_is_seen_by_every_canary():
     """One noisy sum for three coins: as good as its likelihood, to a hundredth."""
     mechanism = count(3, GaussianNoise(sigma=1.0))
     rng = np.random.default_rng(0)
-    loss = learn_loss(mechanism, pairs=mechanism.pairs, canaries=3, runs=1000, rng=rng)
+    loss = fit_log_odds(
+        mechanism, pairs=mechanism.pairs, canaries=3, runs=1000, rng=rng
+    )
     bits = rng.integers(0, 2, (4000, 3))
     found = [loss.log_odds(mechanism.run(row, rng)) for row in bits]
-    optimum = levels(mechanism, elements=3).average_element.value
+    optimum = levels(mechanism, elements=3).average_element_accuracy.value
     rate = np.mean((np.array(found) > 0) == (bits == 1))
     # Five standard deviations of 4,000 runs whose three coins go together.
     assert abs(rate - optimum) < 5 * 0.5 / np.sqrt(4000) + 0.01
@@ -90,7 +92,7 @@ class Seldom:
 
 def test_an_output_of_another_kind_than_was_learned_says_nothing():
     rng = np.random.default_rng(0)
-    loss = learn_loss(Seldom(), pairs=PAIRS, canaries=20, runs=20, rng=rng)
+    loss = fit_log_odds(Seldom(), pairs=PAIRS, canaries=20, runs=20, rng=rng)
     assert not loss.log_odds(None).any()
     assert not loss.log_odds([[1, 2], [3]]).any()
     data = np.arange(20) % 2
@@ -104,7 +106,7 @@ def test_where_nothing_is_nothing_is_found():
 def test_learning_does_not_touch_the_coins_of_an_audit():
     """The same calibration, whatever the audit's key: it is not even an argument."""
     fits = [
-        learn_loss(
+        fit_log_odds(
             Silent(), pairs=PAIRS, canaries=50, runs=2, rng=np.random.default_rng(0)
         ).weights
         for _ in range(2)

@@ -20,7 +20,7 @@ from dpaudit.game.result import Result, could_refute
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 
-__all__ = ["would_catch"]
+__all__ = ["describe_detectable"]
 
 _LARGEST = 32.0  # epsilon
 _TRIES = 30  # simulated audits of each epsilon
@@ -32,7 +32,7 @@ _COULD_NOT = (
 )
 
 
-def would_catch(audit: Result, claim: Guarantee) -> str:
+def describe_detectable(audit: Result, claim: Guarantee) -> str:
     """Return what would have been caught; "" where nobody computed it.
 
     Args:
@@ -45,7 +45,8 @@ def would_catch(audit: Result, claim: Guarantee) -> str:
         >>> claim = PureDP(epsilon=9.0)
         >>> design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=60)
-        >>> print(would_catch(judge(counts, design=design, commitment=None), claim))
+        >>> audit = judge(counts, design=design, commitment=None)
+        >>> print(describe_detectable(audit, claim))
         It could not have refuted the claim, not even with every guess that was made \
 right.
     """
@@ -116,5 +117,5 @@ def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
         right = rng.random(design.guesses) < chance
         tried = rules.read_alike(right, chance, canaries=design.canaries)
         bound, alpha = rules.bound(), design.alpha
-        times += bound.test_claim(tried, claim, alpha=alpha).refuted
+        times += bound.judge_claim(tried, claim, alpha=alpha).refuted
     return times >= POWER * _TRIES

@@ -23,7 +23,7 @@ from dpaudit import _validate
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs, Records
 
-__all__ = ["LearnedLoss", "fit_logistic", "learn_loss"]
+__all__ = ["LearnedLogOdds", "fit_log_odds", "fit_logistic"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
@@ -33,7 +33,7 @@ _RIDGE = 1.0  # one imagined observation against every feature
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LearnedLoss(Generic[O]):
+class LearnedLogOdds(Generic[O]):
     """Log-odds of each coin by a fitted logistic regression.
 
     Attributes:
@@ -62,14 +62,14 @@ class LearnedLoss(Generic[O]):
         return np.asarray(scaled @ self.weights[:-1] + self.weights[-1])
 
 
-def learn_loss(
+def fit_log_odds(
     mechanism: Mechanism[O],
     *,
     pairs: Pairs,
     canaries: int,
     runs: int,
     rng: np.random.Generator,
-) -> LearnedLoss[O]:
+) -> LearnedLogOdds[O]:
     """Fit a guesser's log-odds on calibration runs with coins of their own.
 
     Args:
@@ -84,7 +84,7 @@ def learn_loss(
         ...     def run(self, data, rng):
         ...         noisy = rng.standard_normal(len(data))
         ...         return np.round(noisy * 2**20) / 2**20 + data * 2**-40
-        >>> loss = learn_loss(
+        >>> learned = fit_log_odds(
         ...     LeakyBit(),
         ...     pairs=Pairs(x=0, y=1),
         ...     canaries=1000,
@@ -93,7 +93,7 @@ def learn_loss(
         ... )
         >>> data = np.arange(1000) % 2
         >>> output = LeakyBit().run(data, np.random.default_rng(1))
-        >>> np.mean((loss.log_odds(output) > 0) == data) > 0.99
+        >>> np.mean((learned.log_odds(output) > 0) == data) > 0.99
         np.True_
     """
     _validate.whole_number("runs", runs, least=1)
@@ -108,7 +108,7 @@ def learn_loss(
     scale[scale == 0] = 1.0
     signs = np.where(np.concatenate([bits for bits, _ in seen]) == 1, 1.0, -1.0)
     weights = fit_logistic((rows - centre) / scale, signs)
-    return LearnedLoss(
+    return LearnedLogOdds(
         canaries=canaries,
         layout=layout,
         known=known,
