@@ -53,7 +53,7 @@ def test_the_design_says_what_was_read_and_who_looks(knows_real_sums):
 
 
 def test_no_coin_can_be_reached_from_what_the_guesser_keeps(reached):
-    found = reached(trained(opened()).reading)
+    found = reached(trained(opened()).likelihood)
     secret = Key | Coins | ParticipationDraws | Arrivals | TrainingAudit
     assert not any(isinstance(each, secret) for each in found)
     assert len(found) > 10
