@@ -1,0 +1,1 @@
+"""Cases, a file for each author and set, frozen before they were run."""
