@@ -134,7 +134,9 @@ def test_no_ranking_is_left_out_that_the_bound_rejects(null):
     assert list(found) == expected
 
 
-@pytest.mark.parametrize("limit", [{}, {"jump": 0.5, "noise": 0.05}], ids=str)
+@pytest.mark.parametrize(
+    "limit", [{}, {"max_jump": 0.5, "chance_share": 0.05}], ids=str
+)
 @pytest.mark.parametrize("null", NULLS, ids=repr)
 def test_no_rounds_are_left_out_that_the_bound_rejects(null, limit):
     draws, rule = drawn(null), RoundsRule(**limit)

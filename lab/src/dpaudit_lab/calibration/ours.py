@@ -45,6 +45,6 @@ OURS: tuple[AnyRule, ...] = (
     CountRule(name="adaptive, r = n", bound=Adaptive(), share=1),
     WeightedRule(name="slots, 4 classes", bound=AdaptiveSlots()),
     RoundsRule(),
-    RoundsRule(name="limited rounds, 4 of 2 classes", jump=0.5, noise=0.05),
+    RoundsRule(name="limited rounds, 4 of 2 classes", max_jump=0.5, chance_share=0.05),
     BettingRule(),
 )

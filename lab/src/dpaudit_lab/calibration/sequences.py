@@ -76,16 +76,16 @@ class RoundsRule:
         rounds: How many rounds.
         weights: The weight of each class, the surest first.
         shares: One in so many canaries of a round falls into each class.
-        jump: The most that one right guess may add; None for no limit.
-        noise: Share of the variance that is committed chance.
+        max_jump: The most that one right guess may add; None for no limit.
+        chance_share: Share of the variance that is committed chance.
     """
 
     name: str = "rounds, 4 of 2 classes"
     rounds: int = 4
     weights: tuple[int, ...] = (2, 1)
     shares: tuple[int, ...] = (10, 2)
-    jump: float | None = None
-    noise: float = 0.0
+    max_jump: float | None = None
+    chance_share: float = 0.0
 
     def rejects(
         self, draws: Draws, claim: ApproxDP, alpha: float, rng: np.random.Generator
@@ -103,7 +103,7 @@ class RoundsRule:
         begun = np.arange(self.rounds) * size < draws.made[:, np.newaxis]
         uniforms, noise = rng.random(begun.shape), rng.random((audits,))
         found = np.ones(audits, np.bool_)
-        if self.jump is None:
+        if self.max_jump is None:
             rough = _combined(
                 score_law(self.weights, sizes, claim.epsilon),
                 right @ np.repeat(self.weights, sizes),
@@ -121,8 +121,8 @@ class RoundsRule:
                 ),
                 round_weights=(1.0,) * self.rounds,
                 uniforms=tuple(map(float, uniforms[audit])),
-                max_jump=self.jump,
-                chance_share=self.noise,
+                max_jump=self.max_jump,
+                chance_share=self.chance_share,
                 chance_uniform=float(noise[audit]),
             )
             found[audit] = _rejects(StoufferRounds(), reading, claim, alpha)
