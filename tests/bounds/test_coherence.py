@@ -11,10 +11,12 @@ from dpaudit import ApproxDP
 from dpaudit.bounds import (
     Adaptive,
     AdaptiveSlots,
+    AsMade,
     Bets,
     Betting,
     BiasedCoinCounts,
     Counts,
+    CountsAsMade,
     Exact,
     HalfCounts,
     Hypergeometric,
@@ -84,6 +86,7 @@ GAMES = [
             uniforms=(0.3, 0.6),
         ),
     ),
+    (AsMade(), CountsAsMade(canaries=300, guesses=60, correct=52)),
 ]
 games = pytest.mark.parametrize(
     ("bound", "reading"),

@@ -238,7 +238,7 @@ def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
         InvalidInputError, match=r"costs 0\.1 at min_epsilon=0, no less than"
     ):
         Design(canaries=20_000, rules=AdaptiveBets(), claim=claim)
-    with pytest.raises(InvalidInputError, match="a larger start"):
+    with pytest.raises(InvalidInputError, match="a larger min_epsilon"):
         Design(canaries=20_000, rules=AdaptiveRounds(round_weights=(1.0,)), claim=claim)
     claim = ApproxDP(epsilon=3.0, delta=1e-5)
     Design(canaries=20_000, rules=AdaptiveBets(min_epsilon=2.0), claim=claim)

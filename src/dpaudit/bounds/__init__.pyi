@@ -7,6 +7,7 @@ from dpaudit.bounds.bound import LowerBound as LowerBound
 from dpaudit.bounds.bound import ParameterBound as ParameterBound
 from dpaudit.bounds.curve import CurveCertificate as CurveCertificate
 from dpaudit.bounds.curve import GaussianFamily as GaussianFamily
+from dpaudit.bounds.exact import AsMade as AsMade
 from dpaudit.bounds.exact import Exact as Exact
 from dpaudit.bounds.exact import Pure as Pure
 from dpaudit.bounds.exact import SeparateRunsBound as SeparateRunsBound
@@ -23,6 +24,7 @@ from dpaudit.bounds.ranked import RankedLooks as RankedLooks
 from dpaudit.bounds.readings import Bets as Bets
 from dpaudit.bounds.readings import BiasedCoinCounts as BiasedCoinCounts
 from dpaudit.bounds.readings import Counts as Counts
+from dpaudit.bounds.readings import CountsAsMade as CountsAsMade
 from dpaudit.bounds.readings import HalfCounts as HalfCounts
 from dpaudit.bounds.readings import Ranked as Ranked
 from dpaudit.bounds.readings import Reading as Reading

@@ -56,7 +56,7 @@ _LARGEST_EPSILON = (
 # Methods that take runs to be independent.
 _METHODS_OF_RUNS = ("separate", "independent runs", "pooled runs")
 # Methods whose bounds lie on a grid of hundredths, unless it starts between two.
-_METHODS_ON_GRID = ("ranked", "rounds", "betting")
+_METHODS_ON_GRID = ("ranked", "rounds", "betting", "as made")
 
 # Epsilons at which p-values are asked besides; any would be valid.
 _FIRST_EPSILONS: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)

@@ -1,4 +1,4 @@
-"""Exact bounds on counts of correct guesses: approximate, pure, independent runs.
+"""Bounds on counts of correct guesses: one run, guesses as made, independent runs.
 
 A guesser names ``r`` of ``m`` fair coins, ``v`` of them correctly. Under a claim of
 (epsilon, delta)-DP each bound here compares ``v`` with the largest probability of so
@@ -17,6 +17,17 @@ guessed correctly with probability at most ``p``; so the correct guesses are
 stochastically fewer than Bin(r, p), and a binomial tail is a p-value. The lower limit
 on epsilon is Clopper's and Pearson's limit on a rate, as log-odds: a beta quantile. As
 this holds given the output, the number of guesses may depend on the output too.
+
+*As many guesses as made* (``AsMade``). Where the output decides how many guesses are
+made, the number made and the correct ones among them are all that is read. At delta = 0
+the binomial tail at the number made is a p-value, as above: this is the paper's
+Algorithm 1 as printed. Under (epsilon, delta) the coins can be coupled with coins whose
+odds, given the output and the coins before, are at most e^epsilon, but for an event of
+probability ``m delta / (1 + e^epsilon)`` at most (docs/explanation/adaptive-rules.md);
+outside it the same holds. So the tail is small by chance with the probability that it
+states, plus that price. The tail is another event for each epsilon, and so epsilons are
+tested on a grid, up to the first that is not rejected; at delta = 0 tails rise with
+epsilon, and none is needed.
 
 *Independent runs* (``SeparateRunsBound``). Each run has one coin: it decides which of
 two neighbouring data sets the mechanism sees, and the guesser names it or abstains. The
@@ -46,8 +57,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, probability
-from dpaudit.bounds.readings import Counts, check_at_once
+from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.bound import GameBound, add_price, probability
+from dpaudit.bounds.readings import Counts, CountsAsMade, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
 from dpaudit.stats.binomial import (
@@ -58,6 +70,7 @@ from dpaudit.stats.binomial import (
 )
 
 __all__ = [
+    "AsMade",
     "Exact",
     "Pure",
     "SeparateRunsBound",
@@ -174,6 +187,35 @@ class Pure(GameBound[Counts]):
                 f"the pure bound is for delta=0, got {delta=}; use the exact bound"
             )
         return replace(counts, canaries=counts.guesses)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AsMade(GameBound[CountsAsMade]):
+    """The bound where the output decides how many guesses are made.
+
+    Example:
+        >>> made = CountsAsMade(canaries=2000, guesses=100, correct=75)
+        >>> print(AsMade().epsilon_lower(made, delta=0.0, alpha=0.05))
+        epsilon >= 0.702 at delta = 0 (wrong with chance at most 0.05, \
+whatever the program does; method as made, tier A)
+    """
+
+    method: ClassVar[str] = "as made"
+    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    rises_without_delta: ClassVar[bool] = True  # they are binomial tails
+
+    def one_event(self, made: CountsAsMade, /) -> bool:  # noqa: ARG002
+        """Return no: which counts are as good as these depends on epsilon."""
+        return False
+
+    def log_p_value(self, made: CountsAsMade, *, epsilon: float, delta: float) -> float:
+        """Return the log of the tail at the number made, and the price of delta."""
+        _validate.nonnegative("epsilon", epsilon)
+        price = coupling_price(made.canaries, epsilon, delta)
+        if made.correct == 0:
+            return 0.0
+        return add_price(log_tails(made.correct, made.guesses, epsilon)[0], price)
 
 
 @final

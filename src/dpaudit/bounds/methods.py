@@ -12,7 +12,7 @@ from dpaudit.bounds.bound import (
     ParameterBound,
 )
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
+from dpaudit.bounds.exact import AsMade, Exact, Pure, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.ranked import RankedLooks
@@ -20,6 +20,7 @@ from dpaudit.bounds.readings import (
     Bets,
     BiasedCoinCounts,
     Counts,
+    CountsAsMade,
     HalfCounts,
     Ranked,
     Reading,
@@ -64,6 +65,7 @@ _BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]
     MappingProxyType(
         {
             Counts: (Exact(), Adaptive()),
+            CountsAsMade: (AsMade(), None),
             BiasedCoinCounts: (UnequalCoins(), None),
             HalfCounts: (Hypergeometric(), None),
             Ranked: (RankedLooks(), None),

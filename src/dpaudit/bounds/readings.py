@@ -1,6 +1,7 @@
 """What a bound may see of a run: one frozen value per kind of game.
 
-``Counts`` is the plainest: so many guesses, so many right. ``HalfCounts`` counts where
+``Counts`` is the plainest: so many guesses, so many right. ``CountsAsMade`` is the same
+where the output decided how many guesses were made. ``HalfCounts`` counts where
 no canary had a coin of its own but a random half was included. ``Ranked`` keeps the
 order of confidence, ``Weighted`` sorts guesses into classes of different weight,
 ``Rounds`` is a sequence of games of which each may use what the earlier ones revealed,
@@ -29,6 +30,7 @@ __all__ = [
     "Bets",
     "BiasedCoinCounts",
     "Counts",
+    "CountsAsMade",
     "HalfCounts",
     "Ranked",
     "Reading",
@@ -137,6 +139,42 @@ class Counts(Reading):
     def perfect(self) -> Self:
         """Return what would have been read, had every guess made been right."""
         return replace(self, correct=self.guesses - self.abstained)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountsAsMade(Reading):
+    """How many guesses the output led to, all made at once, and how many were correct.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        guesses: Guesses that were made; the output decided how many.
+        correct: Guesses that matched the coin.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+
+    kind = "counts-as-made"
+    tally = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=0, guesses=0, correct=0)
+        if not self.correct <= self.guesses <= self.canaries:
+            raise InvalidInputError(
+                "expected correct <= guesses <= canaries, got "
+                f"correct={self.correct}, guesses={self.guesses}, "
+                f"canaries={self.canaries}"
+            )
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return self.correct, self.guesses
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess made been right."""
+        return replace(self, correct=self.guesses)
 
 
 @final

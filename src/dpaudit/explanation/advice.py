@@ -136,7 +136,7 @@ def unmodelled_advice(
 
 def _is_counted(design: Design) -> bool:
     """Return whether a number of guesses fixed beforehand is made at once."""
-    return isinstance(design.rules, OneRun)
+    return isinstance(design.rules, OneRun) and design.rules.fixed
 
 
 def _now(design: Design, model: Model, law: GuessDistribution) -> Expected:

@@ -41,7 +41,7 @@ from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
-from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
+from dpaudit.game.rules import OneRun, SeparateRuns
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling
@@ -112,7 +112,7 @@ class Aim:
                 f"{claimed:g}, got must_catch={self.must_catch!r}"
             )
 
-    def rules(self, guesses: int) -> EqualGuesses:
+    def rules(self, guesses: int) -> OneRun | SeparateRuns:
         """Return the rules of a game with so many guesses."""
         return (SeparateRuns if self.separate else OneRun)(guesses=guesses)
 

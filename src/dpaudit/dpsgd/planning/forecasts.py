@@ -37,6 +37,7 @@ from dpaudit.dpsgd.planning.rounds_search import (
     forecast_played,
 )
 from dpaudit.dpsgd.planning.training import TrainingSetup
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
@@ -51,6 +52,7 @@ __all__ = [
     "all_right",
     "best_forecast",
     "faulty",
+    "fixed_number",
     "forecast_bound",
     "forecast_of",
     "glance",
@@ -170,8 +172,8 @@ def forecast_of(
 ) -> Forecast:
     """Return the forecast of given rules; rounds get the start that suits them."""
     match rules:
-        case OneRun(guesses=guesses):
-            surest = np.array([ceil(guesses / distribution.per_coordinate)])
+        case OneRun():
+            surest = np.array([ceil(fixed_number(rules) / distribution.per_coordinate)])
             return forecast_one_run(distribution, coordinates, surest)[0]
         case AdaptiveRounds():
             setting = RoundsSetting(
@@ -184,6 +186,16 @@ def forecast_of(
             return forecast_played(distribution, setting, plays=SURELY)
         case _:
             assert_never(rules)
+
+
+def fixed_number(rules: OneRun) -> int:
+    """Return the number of guesses, without which nothing is planned or forecast."""
+    if rules.guesses is None:
+        raise InvalidInputError(
+            "a training is planned with a number of guesses that is fixed beforehand, "
+            "got OneRun(guesses=None)"
+        )
+    return rules.guesses
 
 
 def forecast_bound(forecast: Forecast, delta: float, alpha: float) -> Expected:
@@ -381,7 +393,7 @@ def _by_count(
     alpha: float,
 ) -> Callable[[GuessDistribution], float] | None:
     """Return what tells how surely a claim is refuted by a law; None if it never is."""
-    guesses = rules.guesses
+    guesses = fixed_number(rules)
     least = least_refuting(
         claim, canaries=coordinates * per_coordinate, guesses=guesses, alpha=alpha
     )

@@ -13,6 +13,7 @@ import numpy as np
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
+from dpaudit.dpsgd.planning.forecasts import fixed_number
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.errors import InvalidInputError
@@ -259,10 +260,10 @@ def rehearse(
         coordinates=design.canaries // per_coordinate, per_coordinate=per_coordinate
     )
     match design.rules:
-        case OneRun(guesses=guesses):
+        case OneRun():
             return audit_one_run(
                 mechanism,
-                MostLikely(mechanism=mechanism, guesses=guesses),
+                MostLikely(mechanism=mechanism, guesses=fixed_number(design.rules)),
                 pairs=mechanism.pairs,
                 design=design,
                 rng=rng,

@@ -6,7 +6,7 @@ which bound is valid for that. Whoever adds a game writes a rule.
 
 One run: all guesses at once, nothing revealed before.
 
-- ``OneRun``: so many guesses.
+- ``OneRun``: so many guesses, or as many as the output leads to.
 - ``SeparateRuns``: so many guesses, and a run of its own for every canary.
 - ``Ranking``: so many guesses, in order of confidence; the bound looks at the best few.
 - ``RandomHalf``: so many guesses "included", where a random half was included.

@@ -48,14 +48,12 @@ class Playing(ABC):
 
     Attributes:
         adaptive: Whether coins are revealed while the game goes on.
-        fixed: Whether the number of guesses is fixed beforehand.
         own_coins: Whether each canary has a fair coin of its own.
     """
 
     __slots__ = ()
 
     adaptive: ClassVar[bool]
-    fixed: ClassVar[bool] = True
     own_coins: ClassVar[bool] = True
 
     @abstractmethod
@@ -79,6 +77,11 @@ class Playing(ABC):
     def runs(self, canaries: int) -> int:  # noqa: ARG002 (a few have many)
         """Return in how many independent runs the game is played."""
         return 1
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the number of guesses is fixed beforehand."""
+        return True
 
     @property
     def turns(self) -> int | None:
@@ -119,17 +122,19 @@ class Playing(ABC):
 
 
 class Judging(ABC):
-    """What is read of the guesses, and the bound that is valid for it.
-
-    Attributes:
-        reads: What is read.
-        one_point: Whether it tests a claim at one point, and no whole curve at once.
-    """
+    """What is read of the guesses, and the bound that is valid for it."""
 
     __slots__ = ()
 
-    reads: ClassVar[type[Reading]]
-    one_point: ClassVar[bool] = False
+    @property
+    @abstractmethod
+    def reads(self) -> type[Reading]:
+        """What is read."""
+
+    @property
+    def one_point(self) -> bool:
+        """Whether it tests a claim at one point, and no whole curve at once."""
+        return False
 
     @property
     def min_epsilon(self) -> float:

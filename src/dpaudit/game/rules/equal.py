@@ -8,12 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bound import AnyBound
-from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
+from dpaudit.bounds.exact import AsMade, Exact, Pure, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.readings import Counts, HalfCounts, Ranked, Reading
+from dpaudit.bounds.readings import (
+    Counts,
+    CountsAsMade,
+    HalfCounts,
+    Ranked,
+    Reading,
+)
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import Rules, right_guesses
@@ -29,23 +35,10 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EqualGuesses(Rules):
-    """So many guesses, which all count the same.
+class Unstaked(Rules):
+    """Guesses that all count the same."""
 
-    Attributes:
-        guesses: How many; one not made counts as wrong.
-    """
-
-    guesses: int
-
-    def __post_init__(self) -> None:
-        _validate.whole_number("guesses", self.guesses, least=1)
-        object.__setattr__(self, "guesses", int(self.guesses))
-
-    def max_guesses(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
-        """Return the number of guesses."""
-        return self.guesses
+    __slots__ = ()
 
     def stakes(
         self, guess: NDArray[np.int8], stake: ArrayLike | None
@@ -64,6 +57,25 @@ class EqualGuesses(Rules):
     ) -> bool:
         """Return whether a record's stakes are ones."""
         return bool((stake == 1).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualGuesses(Unstaked):
+    """So many guesses, which all count the same.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    guesses: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("guesses", self.guesses, least=1)
+        object.__setattr__(self, "guesses", int(self.guesses))
+
+    def max_guesses(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
+        """Return the number of guesses."""
+        return self.guesses
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return how many guesses were right."""
@@ -90,24 +102,96 @@ class EqualGuesses(Rules):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneRun(EqualGuesses):
+class OneRun(Unstaked):
     """All guesses at once.
 
+    Without a number it is Algorithm 1 as printed: the output decides how many guesses
+    are made, and those are counted. A threshold on confidence needs no number then. At
+    delta > 0 it costs more than a number that was fixed (``dpaudit.bounds.exact``).
+
+    Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor".
+
     Attributes:
-        guesses: How many; one not made counts as wrong.
+        guesses: How many, fixed beforehand; one not made counts as wrong. None for as
+            many as are made.
+
+    Example:
+        >>> OneRun(guesses=10).bound().method, OneRun(guesses=None).bound().method
+        ('exact', 'as made')
     """
 
+    guesses: int | None
+
     kind = "one-run"
-    reads = Counts
     adaptive = False
 
+    def __post_init__(self) -> None:
+        if self.guesses is not None:
+            _validate.whole_number("guesses", self.guesses, least=1)
+            object.__setattr__(self, "guesses", int(self.guesses))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the number of guesses is fixed beforehand."""
+        return self.guesses is not None
+
+    @property
+    def reads(self) -> type[Reading]:
+        """Counts, of guesses that were fixed or of those made."""
+        return Counts if self.fixed else CountsAsMade
+
+    @property
+    def one_point(self) -> bool:
+        """Whether it tests a claim at one point: if the number is not fixed."""
+        return not self.fixed
+
+    def max_guesses(self, canaries: int) -> int:
+        """Return the number of guesses, or that of canaries if none is fixed."""
+        return canaries if self.guesses is None else self.guesses
+
+    def check_price(
+        self,
+        *,
+        canaries: int,
+        claimed: float,  # noqa: ARG002
+        delta: float,
+        alpha: float,
+    ) -> None:
+        """Refuse guesses without a number where delta costs all of alpha."""
+        price = 0.0 if self.fixed else coupling_price(canaries, 0.0, delta)
+        if price >= alpha:
+            raise InvalidInputError(
+                f"if the output decides on the number of guesses, delta={delta:g} "
+                f"costs {price:.3g}, no less than alpha={alpha:g}: nothing could be "
+                "shown; fix a number, OneRun(guesses=...), or use fewer canaries"
+            )
+
     def bound(self) -> AnyBound:
-        """Return the exact bound."""
-        return Exact()
+        """Return the exact bound, or that on the number made."""
+        return Exact() if self.fixed else AsMade()
 
     def other_bounds(self) -> tuple[AnyBound, ...]:
         """Return the published bounds on counts, and the one for adaptive guesses."""
-        return Pure(), Steinke(), Adaptive()
+        return (Pure(), Steinke(), Adaptive()) if self.fixed else ()
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return how many guesses were correct, of those fixed or of those made."""
+        right = right_guesses(played)
+        return self._counts(len(right), int(right.sum()), canaries)
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return how many of all guesses that are allowed were correct."""
+        return self._counts(self.max_guesses(canaries), right[-1], canaries)
+
+    def _counts(self, made: int, correct: int, canaries: int) -> Reading:
+        if self.guesses is None:
+            return CountsAsMade(canaries=canaries, guesses=made, correct=correct)
+        return Counts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=correct,
+            abstained=self.guesses - made,
+        )
 
 
 @final

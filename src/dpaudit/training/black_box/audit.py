@@ -325,11 +325,12 @@ def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -
             f"there are {count} canaries for design.canaries={design.canaries}; each "
             "needs one coin"
         )
-    if not isinstance(design.rules, OneRun | Ranking):
+    rules = design.rules
+    if not (isinstance(rules, OneRun | Ranking) and rules.fixed):
         raise InvalidRunError(
             "a final model is guessed from all at once: the rules must be "
             "OneRun(guesses=...) or Ranking(guesses=...), got "
-            f"{type(design.rules).__name__}"
+            f"{rules!r}"
         )
     played, how = Adjacency.ADD_REMOVE, "left out (no fillers)"
     if isinstance(fillers, Blank):
