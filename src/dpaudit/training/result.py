@@ -66,7 +66,8 @@ _FAR_FEWER: Final = 1e-6  # chance of so few right guesses by what was stated
 def check_training_rules(design: Design) -> None:
     """Refuse a design whose rules a training's guesser cannot play by."""
     rules = design.rules
-    if not (isinstance(rules, OneRun | Ranking | AdaptiveRounds) and rules.fixed):
+    counted = isinstance(rules, OneRun | Ranking) and rules.fixed
+    if not (counted or isinstance(rules, AdaptiveRounds)):
         raise _unplayable(design)
 
 

@@ -274,7 +274,8 @@ def detectable(
     found = training_of(run)
     if isinstance(found, Finding):
         return DetectableFault(factor=None, why_not=found)
-    if not (isinstance(rules, OneRun | AdaptiveRounds) and rules.fixed):
+    counted = isinstance(rules, OneRun) and rules.fixed
+    if not (counted or isinstance(rules, AdaptiveRounds)):
         why = noted("forecast.rules", rules=type(rules).__name__)
         return DetectableFault(factor=None, why_not=why)
     most = min(max(_TIMES * run.coordinates, 20_000), 150_000)
