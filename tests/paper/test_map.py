@@ -1,31 +1,23 @@
-"""The table in the docs names every statement of the paper and every test of it.
+"""The map in the docs names every statement of the paper and every test of it.
 
-The tests of a row run the code that the row names: they are called here once more,
-under a profile that sees which functions of the package are entered, and that ends
-them once all that were named have been. Other tests see that they pass. Faults that
-are put into some of that code are found by the row's own tests.
+The tests of a row run the code that the row names, and faults that are put into some of
+that code are found by the row's own tests.
 """
 
 import ast
 import re
 import sys
 from dataclasses import replace
-from functools import cache, partial
-from importlib.util import module_from_spec, spec_from_file_location
-from inspect import signature
-from itertools import islice, product
-from math import inf
+from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from paper_map import MAP, ROOT, calls, links, module, never_run, rows
 
-import dpaudit
 from dpaudit.theory.gap_levels import Estimate
 
 HERE = Path(__file__).parent
-MAP = HERE.parents[1] / "docs" / "explanation" / "paper-map.md"
-PACKAGE = f"{dpaudit.__path__[0]}/"
 
 # The labels of the paper's source, in its order; the paper is not in the repository.
 LABELS = [
@@ -105,17 +97,6 @@ UNLABELLED = {
 }
 
 
-def rows():
-    """Of each row of the table: its first cell, the code it names, and the tests."""
-    found = []
-    for line in MAP.read_text(encoding="utf-8").splitlines():
-        cells = re.split(r"(?<!\\)\|", line)[1:-1]
-        if len(cells) == 5 and "`" in cells[3]:
-            tests = re.findall(r"`(test_\w+\.py::test_\w+)`", cells[3])
-            found.append((cells[0], cells[2].strip(), tests))
-    return found
-
-
 def written():
     """All test functions of this directory but those of this file."""
     found = []
@@ -123,41 +104,44 @@ def written():
         if path != Path(__file__):
             body = ast.parse(path.read_text(encoding="utf-8")).body
             found += [
-                f"{path.name}::{node.name}"
+                f"tests/paper/{path.name}::{node.name}"
                 for node in body
                 if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
             ]
     return found
 
 
-def stem_of(statement):
-    """What the names of a statement's tests begin with."""
-    label = re.search(r"`([\w-]+:[\w-]+)`", statement)
-    if label:
-        return re.sub(r"[:-]", "_", label[1])
-    name = re.search(r": (.*) \(no label\)", statement)
-    return UNLABELLED[name[1]]
+def stem_of(row):
+    """What the names of a row's tests begin with."""
+    return re.sub(r"[:-]", "_", row.label) if row.label else UNLABELLED[row.name]
 
 
-def test_every_statement_is_in_the_table_once_and_no_other():
-    labels, names = [], []
-    for statement, _, _ in rows():
-        label = re.search(r"`([\w-]+:[\w-]+)`", statement)
-        name = re.search(r": (.*) \(no label\)", statement)
-        (labels if label else names).append((label or name)[1])
+def test_every_statement_is_in_the_tables_once_and_no_other():
+    labels = [row.label for row in rows() if row.label]
     assert sorted(labels) == sorted(LABELS)
+    names = [row.name for row in rows() if not row.label]
     assert sorted(names) == sorted(UNLABELLED)
+
+
+def test_objects_and_theorems_are_in_their_tables():
+    for row in rows():
+        kind = row.statement.split()[0]
+        is_object = row.table == "Objects implemented"
+        assert is_object == (kind in ("Definition", "Algorithm")), row.statement
+        assert is_object or row.table == "Theorems checked"
 
 
 def test_every_statement_has_the_number_that_its_place_in_the_paper_gives_it():
     """Theorems and their kin share a counter that starts anew in every section."""
     said = re.compile(
-        r" (Definition|Theorem|Lemma|Proposition|Corollary) ([2-6A-E])\.(\d+): .*?"
-        r"(?:`([\w-]+:[\w-]+)`|\(no label\))"
+        r"(Definition|Theorem|Lemma|Proposition|Corollary) ([2-6A-E])\.(\d+): "
     )
-    found = [match.groups() for each, _, _ in rows() if (match := said.match(each))]
-    assert len(found) == len(rows()) - 4  # three algorithms and a text
-    place = {(section, int(number)): label for _, section, number, label in found}
+    place = {
+        (match[2], int(match[3])): row.label
+        for row in rows()
+        if (match := said.match(row.statement))
+    }
+    assert len(place) == len(rows()) - 4  # three algorithms and a text
     for section in "23456ABCDE":
         numbers = sorted(number for each, number in place if each == section)
         assert numbers == list(range(1, len(numbers) + 1)), section
@@ -167,130 +151,42 @@ def test_every_statement_has_the_number_that_its_place_in_the_paper_gives_it():
     assert [label for _, label in sorted(place.items()) if label] == numbered
 
 
-def test_every_test_in_the_table_exists():
-    named = {test for _, _, tests in rows() for test in tests}
-    assert named <= set(written())
+def test_every_link_to_a_file_leads_to_one_and_is_used():
+    text = MAP.read_text(encoding="utf-8")
+    for name, file in links().items():
+        assert (ROOT / file).is_file(), file
+        assert text.count(f"[`{name}`]") > 1, name  # once where it is told
 
 
-def test_every_test_of_the_paper_is_in_the_table_once():
-    named = [test for _, _, tests in rows() for test in tests]
+def test_every_test_of_the_paper_is_in_the_tables_once():
+    named = [test for row in rows() for test in row.tests]
     assert sorted(named) == sorted(written())
 
 
 def test_every_statement_has_a_test_that_bears_its_name():
-    for statement, _, tests in rows():
-        assert tests, statement
-        for test in tests:
-            assert test.split("::test_")[1].startswith(stem_of(statement)), test
+    for row in rows():
+        assert row.tests, row
+        for test in row.tests:
+            assert test.split("::test_")[1].startswith(stem_of(row)), test
 
 
 def test_every_statement_that_needs_a_correction_is_explained():
     errata = MAP.with_name("errata.md").read_text(encoding="utf-8")
-    for line in MAP.read_text(encoding="utf-8").splitlines():
-        if "(errata.md) |" in line:
-            statement = re.split(r"(?<!\\)\|", line)[1]
-            label = re.search(r"`([\w-]+:[\w-]+)`", statement)
-            name = re.search(r": (.*) \(no label\)", statement)
-            assert (label or name)[1] in errata, statement
-
-
-# What the tests of a row run
-
-SOON = 20_000  # calls of functions, after which a test is broken off at first
-
-
-def named_code(cell):
-    """Pairs of a file and a function, class or method in it; "" for any."""
-    found, file = set(), None
-    for token in re.findall(r"`([^`]+)`", cell):
-        if token.endswith(".py"):
-            file = token
-        found.add((file, "" if token == file else token))
-    return found
-
-
-class Enough(BaseException):
-    """A call has run what it was made for."""
-
-
-def not_run(wanted, call, most):
-    """Which of the wanted a call does not enter.
-
-    It ends once it entered all, or called so many functions.
-    """
-    left, met, entered = set(wanted), {}, 0
-
-    def look(frame, event, _):
-        nonlocal entered
-        if event != "call":
-            return
-        entered += 1
-        code = frame.f_code
-        if id(code) not in met:
-            met[id(code)] = code
-            left.difference_update([each for each in left if is_of(code, *each)])
-        if not left or entered > most:
-            raise Enough
-
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
-        call()
-    except Enough:
-        pass
-    finally:
-        sys.setprofile(before)
-    return left
-
-
-def is_of(code, file, name):
-    """Whether it is code of a function, or of a class, of a file of the package."""
-    within = not name or f"{code.co_qualname}.".startswith(f"{name}.")
-    return within and code.co_filename == PACKAGE + file and code.co_name != "<module>"
-
-
-@cache
-def module(file):
-    """A file of tests, for itself: what pytest collected stays as it is."""
-    spec = spec_from_file_location(f"row_of_{Path(file).stem}", HERE / file)
-    found = module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-def calls(tests, request):
-    """Every call that pytest makes of some tests, ready to be made."""
-    for test in tests:
-        file, name = test.split("::")
-        function = getattr(module(file), name)
-        choices = []
-        for mark in getattr(function, "pytestmark", ()):
-            names, values = mark.args
-            one = isinstance(names, str)
-            choices.append(
-                [
-                    {names: v} if one else dict(zip(names, v, strict=True))
-                    for v in values
-                ]
-            )
-        for chosen in product(*choices):
-            given = {name: value for part in chosen for name, value in part.items()}
-            fixtures = signature(function).parameters.keys() - given
-            given |= {name: request.getfixturevalue(name) for name in fixtures}
-            yield partial(function, **given)
+    for row in rows():
+        if row.remark.endswith("(errata.md)"):
+            assert (row.label or row.name) in errata, row.statement
 
 
 @pytest.mark.parametrize(
-    ("code", "tests"),
-    [pytest.param(*row[1:], id=stem_of(row[0])) for row in rows()],
+    "row", [pytest.param(row, id=stem_of(row)) for row in rows() if row.code]
 )
-def test_the_tests_of_a_row_run_the_code_that_it_names(request, code, tests):
-    left = named_code(code)
-    assert bool(left) != code.startswith("none; ")
-    for most in (SOON, inf):
-        for call in calls(tests, request):
-            left = left and not_run(left, call, most)
-    assert not left
+def test_the_tests_of_a_row_run_the_code_that_it_names(request, row):
+    assert not never_run(row, request)
+
+
+def test_only_facts_of_mathematics_name_no_code():
+    for row in rows():
+        assert row.code or row.table == "Theorems checked", row.statement
 
 
 # Faults that the tests of a row find
@@ -325,8 +221,8 @@ def a_little_less(found):
     return replace(found, average_element_accuracy=less)
 
 
-BOUND = ("bounds/bound.py", "GameBound.epsilon_lower")
-LIMITS = ("stats/binomial.py", "rate_limits")
+BOUND = "dpaudit.bounds.bound:GameBound.epsilon_lower"
+LIMITS = "dpaudit.stats.binomial:rate_limits"
 two_sided = given(alpha=lambda alpha: alpha / 2)
 one_percent_more = given(alpha=lambda alpha: 1.01 * alpha)
 
@@ -334,34 +230,34 @@ one_percent_more = given(alpha=lambda alpha: 1.01 * alpha)
 FAULTS = [
     (
         "def_differential_privacy",
-        ("theory/enumeration.py", "Enumeration.worst_case"),
+        "dpaudit.theory.enumeration:Enumeration.worst_case",
         lambda _: lambda self, **named: self.distributional(**named),
     ),
     ("def_ora_asymptotic_tightness", BOUND, two_sided),
     (
         "def_ora_efficacy",  # coins that were passed, one of three, count as wrong
-        ("theory/simulation.py", "efficacy"),
+        "dpaudit.theory.simulation:efficacy",
         returned(lambda found: Estimate.exact(found.value * 2 / 3)),
     ),
     ("def_validity", BOUND, given(alpha=lambda alpha: 2 * alpha)),
     (
         "def_asymptotic_tightness",
-        ("theory/tightness.py", "tightness"),
+        "dpaudit.theory.tightness:tightness",
         returned(by_expectation),
     ),
     (
         "def_clopper_pearson_lower",
-        ("stats/binomial.py", "log_odds_limit"),
+        "dpaudit.stats.binomial:log_odds_limit",
         given(log_alpha=lambda log_alpha: log_alpha - 0.01),
     ),
     (
         "def_stochastic_dominance",
-        ("stats/binomial.py", "log_tails"),
+        "dpaudit.stats.binomial:log_tails",
         lambda real: lambda v, r, log_odds: real(v + 1, r, log_odds),
     ),
     (
         "prop_one_run_auditing_is_valid",
-        ("bounds/exact.py", "Pure.log_p_value"),
+        "dpaudit.bounds.exact:Pure.log_p_value",
         given(epsilon=lambda epsilon: 1.001 * epsilon),
     ),
     ("lem_convergence_of_clopper_pearson_lower", LIMITS, one_percent_more),
@@ -379,48 +275,48 @@ FAULTS = [
     ),
     (
         "lem_restated_efficacy_and_tightness",
-        ("theory/levels.py", "levels"),
+        "dpaudit.theory.levels:levels",
         returned(a_little_less),
     ),
     (
         "lem_log_likelihood_ratio_and_total_variation_distance",
-        ("theory/enumeration.py", "Enumeration.accuracy"),
+        "dpaudit.theory.enumeration:Enumeration.accuracy",
         lambda _: property(lambda self: self.posterior),
     ),
     (
         "lem_efficacy_is_mean_of_success_probabilities",
-        ("theory/enumeration.py", "Enumeration.efficacy_of"),
+        "dpaudit.theory.enumeration:Enumeration.efficacy_of",
         returned(lambda efficacy: 1 - efficacy),
     ),
     (
         "prop_local_laplace_efficacy_without_abstentions",
-        ("mechanisms/local.py", "LocalLaplace.loss_distribution"),
+        "dpaudit.mechanisms.local:LocalLaplace.loss_distribution",
         lambda real: lambda self, n: real(type(self)(epsilon=self.epsilon / 2), n),
     ),
     ("lem_bounds_approach_efficacy_for_local_algorithms", BOUND, two_sided),
     (
         "alg_dp_sgd",
-        ("dpsgd/likelihood.py", "CountLikelihood.observe"),
+        "dpaudit.dpsgd.likelihood:CountLikelihood.observe",
         lambda real: lambda self, sums, scale: real(self, sums, 1.001 * scale),
     ),
     (
         "prop_condition_for_tightness_of_ora_for_count_in_sets",
-        ("theory/tightness.py", "SetSize.is_tight"),
+        "dpaudit.theory.tightness:SetSize.is_tight",
         lambda _: property(lambda self: self.per_log2 < 1),
     ),
     (
         "def_adaptive_ora",
-        ("game/referee.py", "Referee.submit"),
+        "dpaudit.game.referee:Referee.submit",
         returned(lambda truth: -truth),
     ),
     (
         "prop_adaptive_ora_is_valid",
-        ("bounds/adaptive.py", "Adaptive.log_p_value"),
+        "dpaudit.bounds.adaptive:Adaptive.log_p_value",
         returned(lambda log_p: log_p - 1e-3),
     ),
     (
         "subsec_aora_count_in_sets",
-        ("theory/posterior.py", "adaptive_guessing"),
+        "dpaudit.theory.posterior:adaptive_guessing",
         given(threshold=lambda threshold: min(threshold, 1.0)),
     ),
 ]
@@ -451,20 +347,19 @@ def fails(call):
 
 
 @pytest.mark.parametrize(
-    ("row", "where", "fault"), [pytest.param(*each, id=each[0]) for each in FAULTS]
+    ("stem", "where", "fault"), [pytest.param(*each, id=each[0]) for each in FAULTS]
 )
 def test_the_tests_of_a_row_find_a_fault(
-    request, monkeypatch, forget, row, where, fault
+    request, monkeypatch, forget, stem, where, fault
 ):
-    ((code, tests),) = [each[1:] for each in rows() if stem_of(each[0]) == row]
-    file, name = where
-    assert {where, (file, name.split(".")[0])} & named_code(code)
-    path = f"dpaudit.{file.removesuffix('.py').replace('/', '.')}"
-    monkeypatch.setattr(f"{path}.{name}", fault(resolve_name(f"{path}:{name}")))
+    (row,) = (row for row in rows() if stem_of(row) == stem)
+    assert {where, where.rpartition(".")[0]} & set(row.code)
+    path = where.replace(":", ".")
+    monkeypatch.setattr(path, fault(resolve_name(where)))
     forget()
-    failing = (n for n, call in enumerate(calls(tests, request)) if fails(call))
+    failing = (n for n, call in enumerate(calls(row, request)) if fails(call))
     number = next(failing, None)
     assert number is not None
     monkeypatch.undo()
     forget()
-    assert not fails(next(islice(calls(tests, request), number, None)))
+    assert not fails(next(islice(calls(row, request), number, None)))
