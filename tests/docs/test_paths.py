@@ -10,7 +10,7 @@ PAGES = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "lab").rglob("*.md"),
 ]
-NAMED = re.compile(r"(?<![\w/.*{<-])((?:[\w.-]+/)+[\w-]+\.pyi?)\b")
+NAMED = re.compile(r"(?<![\w/.*{<-])(?:\.\./)*((?:[\w.-]+/)+[\w-]+\.pyi?)\b")
 
 
 def endings(path):
