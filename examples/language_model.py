@@ -43,7 +43,7 @@ from dpaudit import (
     audit_opacus,
 )
 from dpaudit.reporting.model_card import model_card_section
-from dpaudit.training import text
+from dpaudit.training import language_models
 
 CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
 STEPS, NOISE = 6, 1.65  # what keeps the claim, with half of the records at each step
@@ -94,7 +94,7 @@ def small_model(
     for _ in range(steps):
         batch = rows[torch.randint(len(rows), (64,))]
         optimizer.zero_grad()
-        text.record_loss(model(input_ids=batch).logits, batch).backward()
+        language_models.record_loss(model(input_ids=batch).logits, batch).backward()
         optimizer.step()
         schedule.step()
     return model
@@ -107,7 +107,7 @@ def prepare(
     canaries: int = 500,
     width: int = 128,
     steps: int = 100,
-) -> tuple[text.Logits, torch.Tensor, text.Tokens]:
+) -> tuple[language_models.Logits, torch.Tensor, language_models.Tokens]:
     """Return a public model with adapters, private records, and canaries.
 
     The head is trained too. It has a row of weights for each token, and the row of a
@@ -123,11 +123,13 @@ def prepare(
         rows = records(public, tokenizer)
         model = AutoModelForCausalLM.from_pretrained(name, use_cache=False)
     own, special = records(private, tokenizer), tokenizer.all_special_ids
-    new = text.unseen_tokens([*rows, *own], model.config.vocab_size, special=special)
+    new = language_models.unseen_tokens(
+        [*rows, *own], model.config.vocab_size, special=special
+    )
     before = rows[0, : LENGTH - 1].tolist()
     adapters = peft.LoraConfig(r=4, lora_alpha=8, modules_to_save=["lm_head"])
-    network = text.Logits(peft.get_peft_model(model, adapters))
-    return network, own, text.new_tokens(new[-canaries:], before=before)
+    network = language_models.Logits(peft.get_peft_model(model, adapters))
+    return network, own, language_models.new_tokens(new[-canaries:], before=before)
 
 
 def divide_noise(optimizer: DPOptimizer, factor: float) -> None:
@@ -143,14 +145,16 @@ def divide_noise(optimizer: DPOptimizer, factor: float) -> None:
     optimizer.add_noise = add_less_noise
 
 
-def train_privately(network: text.Logits, data: Dataset, *, factor: float) -> Result:
+def train_privately(
+    network: language_models.Logits, data: Dataset, *, factor: float
+) -> Result:
     """Train by Opacus, on half of the records at each step; return what steps show."""
     trained = [each for each in network.parameters() if each.requires_grad]
     engine = PrivacyEngine()
     model, optimizer, criterion, loader = engine.make_private(
         module=network.train(),
         optimizer=torch.optim.SGD(trained, lr=3.0),
-        criterion=text.RecordLoss(),
+        criterion=language_models.RecordLoss(),
         data_loader=DataLoader(data, batch_size=math.ceil(len(data) / 2)),
         noise_multiplier=NOISE,
         max_grad_norm=0.5,
@@ -174,21 +178,21 @@ def train_privately(network: text.Logits, data: Dataset, *, factor: float) -> Re
     return audit.finish()
 
 
-def train_plainly(network: text.Logits, data: Dataset) -> None:
+def train_plainly(network: language_models.Logits, data: Dataset) -> None:
     """Train without privacy, long enough to learn the canaries by heart."""
     trained = [each for each in network.train().parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=0.01)
     for _ in range(12):
         for ids, labels in DataLoader(data, batch_size=64, shuffle=True):
             optimizer.zero_grad()
-            text.record_loss(network(ids), labels).backward()
+            language_models.record_loss(network(ids), labels).backward()
             optimizer.step()
 
 
 def fine_tune(
-    network: text.Logits,
+    network: language_models.Logits,
     private: torch.Tensor,
-    canaries: text.Tokens,
+    canaries: language_models.Tokens,
     *,
     key: Key,
     factor: float = 1.0,
@@ -203,19 +207,19 @@ def fine_tune(
         fillers=canaries.blank(),  # so that no count of records depends on a coin
     )
     print(f"For the final model publish, too: commitment {audit.commitment.sha256}")
-    data = text.insert(text.Tokens(private), audit.included())
+    data = language_models.insert(language_models.Tokens(private), audit.included())
     initial, found = copy.deepcopy(network), []
     if plain:
         train_plainly(network, data)
     else:
         found = [train_privately(network, data, factor=factor)]
-    scores = audit.score(network, loss=text.record_loss, reference=initial)
+    scores = audit.score(network, loss=language_models.record_loss, reference=initial)
     return [*found, audit.finish(scores)]
 
 
-def perplexity(network: text.Logits, rows: torch.Tensor) -> float:
+def perplexity(network: language_models.Logits, rows: torch.Tensor) -> float:
     with torch.no_grad():
-        return math.exp(text.record_loss(network.eval()(rows), rows))
+        return math.exp(language_models.record_loss(network.eval()(rows), rows))
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ _NEEDS = {
     "opacus": [
         "cli/test_which.py",
         "test_misuse.py",
-        *(f"training/{name}" for name in ("opacus", "black_box", "text")),
+        *(f"training/{name}" for name in ("opacus", "black_box", "language_models")),
         "testing/conformance/test_opacus_adapter.py",
         "reporting/test_published.py",
     ],
@@ -23,7 +23,7 @@ _NEEDS = {
     "lightning": ["training/opacus/test_lightning.py"],
     "huggingface": [
         "training/opacus/test_huggingface.py",
-        "training/text/test_inserting.py",
+        "training/language_models/test_inserting.py",
         "reporting/test_model_card_huggingface.py",
     ],
     "report": [

@@ -250,7 +250,7 @@ class _BandMF:
             design=design,
             key=key,
             sample_rate=1.0,
-            read=Setting(notes={"reading": "as if independent"}),
+            observed_setting=Setting(notes={"reading": "as if independent"}),
             knows_real_sums=True,
             participation=participation,
         )

@@ -227,7 +227,7 @@ def adaptive(runs: int) -> None:
     kind, ratios = DifferentialPrivacyServerSideAdaptiveClipping, []
     for seed in range(runs):
         audit, rounds = audited(seed, design=design, kind=kind)
-        strategy = audit._strategy  # its norm is watched, round by round
+        strategy = audit._flwr_strategy  # its norm is watched, round by round
         before = strategy.clipping_norm
         for _ in rounds:
             ratios.append(strategy.clipping_norm / before)

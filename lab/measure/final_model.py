@@ -42,7 +42,7 @@ from dpaudit.game.rules import Ranking
 from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, CanaryScores, pooled_scores
-from dpaudit.training.text import (
+from dpaudit.training.language_models import (
     Logits,
     RecordLoss,
     Tokens,
@@ -55,7 +55,7 @@ from dpaudit.training.text import (
     token_gains,
     weight_scores,
 )
-from dpaudit.training.text.canaries import IGNORED
+from dpaudit.training.language_models.canaries import IGNORED
 
 CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
 REAL, HELD_OUT, LENGTH = 5000, 400, 12

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpaudit.training.text import Logits, record_losses
+from dpaudit.training.language_models import Logits, record_losses
 
 WORDS = 3072  # tokens that the tokenizer learns from the public novels
 RESERVED = 1024  # tokens that no text has, as any large vocabulary has thousands

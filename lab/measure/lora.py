@@ -41,8 +41,8 @@ from dpaudit.game.result import Result
 from dpaudit.game.text.findings import sentence
 from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
+from dpaudit.training.language_models import Logits, RecordLoss
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
-from dpaudit.training.text import Logits, RecordLoss
 from dpaudit_lab.power.timing import cpu, median_ratio, ratio_of
 
 EPSILON, DELTA = 4.0, 1e-5

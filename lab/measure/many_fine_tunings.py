@@ -30,7 +30,7 @@ from dpaudit.accounting import accountant_curve
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.exact import SeparateRunsBound
 from dpaudit.bounds.readings import Bets, Counts
-from dpaudit.training.text import RecordLoss, Tokens, new_tokens, token_gains
+from dpaudit.training.language_models import RecordLoss, Tokens, new_tokens, token_gains
 
 REAL, STEPS, CLIP, LEARNT = 30, 3, 0.5, 200
 ALPHA = 0.05

@@ -31,8 +31,7 @@ from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.rules import Ranking
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.training.black_box import BlackBoxAudit
-from dpaudit.training.opacus import OpacusAudit
-from dpaudit.training.text import (
+from dpaudit.training.language_models import (
     Logits,
     RecordLoss,
     Tokens,
@@ -42,6 +41,7 @@ from dpaudit.training.text import (
     record_loss,
     sampled_tokens,
 )
+from dpaudit.training.opacus import OpacusAudit
 
 CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
 WORDS, RESERVED, LENGTH = 60, 100, 10

@@ -17,7 +17,7 @@ from dpaudit.game.configuration import (
     RunConfiguration,
     StepSegment,
     StrategyColumns,
-    alike,
+    merged_segments,
 )
 from dpaudit.game.findings import noted
 from dpaudit.game.text.findings import sentence
@@ -174,7 +174,7 @@ def test_a_claim_that_no_guesses_refute_has_no_fault_that_is_detected():
 
 def test_a_schedule_is_short_where_nothing_changes():
     clip = replace(steps(1), clip=0.5)
-    found = alike([steps(1), steps(1), clip, clip, steps(3)])
+    found = merged_segments([steps(1), steps(1), clip, clip, steps(3)])
     assert [each.steps for each in found] == [2, 2, 3]
 
 

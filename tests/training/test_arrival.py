@@ -165,17 +165,17 @@ def test_guesses_far_below_their_own_promise_are_told_of(truly, kept):
     right = rng.random(N) < 1 / (1 + np.exp(-truly))
     included = Coins(key=KEY, count=N).bits() == 1
     odds = np.where(right == included, 3.0, -3.0)
-    promise = guess_among(Referee(design, KEY), np.arange(N), odds).promise()
-    assert promise.status is (Status.PASSED if kept else Status.INCONCLUSIVE)
-    assert promise.numbers["expected"] == pytest.approx(100 / (1 + np.exp(-3)))
-    assert "95 expected" in sentence(promise)
+    check = guess_among(Referee(design, KEY), np.arange(N), odds).calibration_check()
+    assert check.status is (Status.PASSED if kept else Status.INCONCLUSIVE)
+    assert check.numbers["expected"] == pytest.approx(100 / (1 + np.exp(-3)))
+    assert "95 expected" in sentence(check)
 
 
 def test_honest_guesses_keep_their_promise():
     """The guesser measures its noise; no run in 20 is one in a million by its word."""
     for seed in range(20):
-        promise = honest_run(seed).sanity_checks[1]
-        assert (promise.code, promise.status) == ("guesses_as_good", Status.PASSED)
+        check = honest_run(seed).sanity_checks[1]
+        assert (check.code, check.status) == ("guesses_as_good", Status.PASSED)
 
 
 def test_the_signal_survives_json():

@@ -23,8 +23,8 @@ DESIGN = Design(
 
 def opened(design=DESIGN, **options):
     read = Setting(framework="none", rate=0.3)
-    told = {"sample_rate": 0.3, "read": read, "knows_real_sums": False} | options
-    return TrainingAudit(design=design, key=KEY, **told)
+    told = {"sample_rate": 0.3, "observed_setting": read, "knows_real_sums": False}
+    return TrainingAudit(design=design, key=KEY, **told | options)
 
 
 def trained(audit, steps=10):
@@ -97,7 +97,7 @@ def test_a_rank_that_is_alone_guesses_as_it_would_without_ranks():
 
 def test_guesses_are_about_the_coordinates_that_are_read():
     own = np.arange(100, 300)
-    audit = opened(own=own)
+    audit = opened(local_coordinates=own)
     for step in range(10):
         joined = audit.draws.contributions(step)[own]
         rng = np.random.default_rng(step)

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from dpaudit.dpsgd.strategy import Toeplitz
 from dpaudit.errors import InvalidInputError, InvalidRunError
-from dpaudit.game.findings import BUDGET, Stage, Status
+from dpaudit.game.findings import FALSE_POSITIVE_RATE, Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.testing import fixed_key
 from dpaudit.training import noise_faults as module
@@ -120,7 +120,7 @@ def test_honest_noise_is_called_faulty_as_often_as_allowed(monkeypatch):
 
     And not far fewer: the tests make use of what they are allowed.
     """
-    monkeypatch.setattr(module, "BUDGET", 0.1)
+    monkeypatch.setattr(module, "FALSE_POSITIVE_RATE", 0.1)
     alarms = sum(bool(watch.found()[1]) for watch in honest_runs())
     assert 100 <= alarms <= 260
 
@@ -360,7 +360,7 @@ def test_a_planted_fault_is_told_once_and_by_its_name(name, multiplier):
     assert fault.stage is stage
     assert what in fault_parts(fault)[0]
     assert cause in fault_parts(fault)[3]
-    assert fault.probability <= BUDGET
+    assert fault.probability <= FALSE_POSITIVE_RATE
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -487,7 +487,7 @@ def test_one_step_without_noise_is_found_among_five_hundred(places, multiplier):
     values[200] = 0
     _, (fault,), _ = watched(values, multiplier=multiplier).found()
     assert fault_parts(fault)[0] == "the noise of step 201 is left out"
-    assert fault.probability <= BUDGET
+    assert fault.probability <= FALSE_POSITIVE_RATE
 
 
 @pytest.mark.parametrize("seed", range(5))

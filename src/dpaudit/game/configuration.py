@@ -25,7 +25,7 @@ __all__ = [
     "RunConfiguration",
     "StepSegment",
     "StrategyColumns",
-    "alike",
+    "merged_segments",
 ]
 
 
@@ -58,12 +58,12 @@ class StepSegment:
             _validate.rate("rate", self.rate)
 
 
-def alike(steps: Iterable[StepSegment]) -> tuple[StepSegment, ...]:
+def merged_segments(steps: Iterable[StepSegment]) -> tuple[StepSegment, ...]:
     """Return a schedule with neighbours of the same configuration taken together.
 
     Example:
         >>> one = StepSegment(steps=1, noise=1.5, clip=None, rate=0.1)
-        >>> [each.steps for each in alike([one, one, one])]
+        >>> [each.steps for each in merged_segments([one, one, one])]
         [3]
     """
     found: list[StepSegment] = []

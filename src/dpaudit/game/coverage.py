@@ -13,7 +13,8 @@ about something that nobody looked at, so the audit is inconclusive. Whoever ope
 may accept that beforehand, by name; then the coverage says so.
 
 A *fault* is no test of the claim: step 51 repeating the noise of step 1 is a fault
-whatever epsilon was claimed. Faults that can appear by chance share one budget.
+whatever epsilon was claimed. Faults that can appear by chance share one false-positive
+rate.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,7 +23,13 @@ from typing import Final, final
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import BUDGET, Finding, Stage, Status, not_checked
+from dpaudit.game.findings import (
+    FALSE_POSITIVE_RATE,
+    Finding,
+    Stage,
+    Status,
+    not_checked,
+)
 
 __all__ = ["NEEDED", "Check", "Coverage", "accepted_stages"]
 
@@ -57,7 +64,8 @@ class Coverage:
     Attributes:
         checks: One for each stage, in order.
         faults: What was found to be wrong, the least likely by chance first.
-        budget: The probability that a run without a fault is reported to have one.
+        false_positive_rate: The probability that a run without a fault is reported to
+            have one.
 
     Example:
         >>> from dpaudit.game.findings import canary_tested
@@ -72,14 +80,14 @@ class Coverage:
 
     checks: tuple[Check, ...]
     faults: tuple[Finding, ...] = ()
-    budget: float = BUDGET
+    false_positive_rate: float = FALSE_POSITIVE_RATE
 
     def __post_init__(self) -> None:
         if tuple(check.stage for check in self.checks) != tuple(Stage):
             raise InvalidInputError("coverage has one check of each stage, in order")
         if any(each.status is not Status.FAULT for each in self.faults):
             raise InvalidInputError("faults must be findings made by fault(...)")
-        _validate.probability("budget", self.budget)
+        _validate.probability("false_positive_rate", self.false_positive_rate)
 
     @classmethod
     def of(

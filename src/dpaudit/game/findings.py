@@ -27,7 +27,7 @@ from dpaudit._canonical import Scalar
 from dpaudit.errors import InvalidInputError, on_one_line
 
 __all__ = [
-    "BUDGET",
+    "FALSE_POSITIVE_RATE",
     "Finding",
     "Stage",
     "Status",
@@ -42,7 +42,7 @@ __all__ = [
     "passed",
 ]
 
-BUDGET: Final = 1e-4  # probability that a run without a fault is reported to have one
+FALSE_POSITIVE_RATE: Final = 1e-4  # of faults reported in a run without one
 _SAME: Final = 1e-6  # relative, between machines
 _DIGITS: Final = 9  # of a number; sums in another order differ in the last of sixteen
 

@@ -29,7 +29,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting, Unit
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.insertion import checks_of_sums
+from dpaudit.training.canary_coverage import checks_of_sums
 from dpaudit.training.layout import scattered
 from dpaudit.training.noise import MOST_WATCHED
 from dpaudit.training.probe import ClippedSum, Tree, named_leaves, probe_sum
@@ -122,7 +122,7 @@ class SumsAudit:
             design=design,
             key=key,
             sample_rate=sample_rate,
-            read=Setting(
+            observed_setting=Setting(
                 dimension=dimension,
                 rate=sample_rate,
                 layout_seed=layout_seed,

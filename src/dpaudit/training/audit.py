@@ -115,11 +115,12 @@ class TrainingAudit:
         design: Fixed beforehand.
         key: The secret of this run; never use one twice.
         sample_rate: Chance of a canary to join a step, where the draws decide.
-        read: What was read of the training, for the record.
+        observed_setting: What was read of the training, for the record.
         knows_real_sums: Whether the guesser knows what real records put into the sums.
         sampling: How the guesser believes that canaries join steps; as the draws do if
             left out.
-        own: Numbers of the coordinates that are read here; all of them if left out.
+        local_coordinates: Numbers of the coordinates that are read on this rank; all of
+            them if left out.
         groups: For each of these a number; those of one number are alike in noise and
             in what real gradients leave there. All are alike if left out.
         by_program: Whether the program itself, and not the audit, puts the canaries
@@ -148,7 +149,7 @@ class TrainingAudit:
         ...     design=Design(canaries=500, rules=OneRun(guesses=100), claim=claim),
         ...     key=Key(bytes(32)),  # for a real audit: Key.generate()
         ...     sample_rate=0.5,
-        ...     read=Setting(framework="none"),
+        ...     observed_setting=Setting(framework="none"),
         ...     knows_real_sums=False,
         ... )
         >>> rng = np.random.default_rng(0)
@@ -165,10 +166,10 @@ class TrainingAudit:
         design: Design,
         key: Key,
         sample_rate: float,
-        read: Setting,
+        observed_setting: Setting,
         knows_real_sums: bool,
         sampling: Sampling | None = None,
-        own: NDArray[np.int64] | None = None,
+        local_coordinates: NDArray[np.int64] | None = None,
         groups: NDArray[np.int64] | None = None,
         by_program: bool = False,
         watched: Sequence[str] = (),
@@ -195,7 +196,7 @@ class TrainingAudit:
         )
         setting = _as_run(
             design,
-            read,
+            observed_setting,
             rate=sample_rate,
             participation=participation,
             strategy=strategy,
@@ -205,9 +206,13 @@ class TrainingAudit:
         )
         self.design, self.commitment = self._referee.design, self._referee.commitment
         self._run = TrainingRun(key, self.commitment, self.design)
-        self._own = np.arange(coordinates_needed(design)) if own is None else own
+        self._local_coordinates = (
+            np.arange(coordinates_needed(design))
+            if local_coordinates is None
+            else local_coordinates
+        )
         self.likelihood = SumsLikelihood(
-            coordinates=len(self._own),
+            coordinates=len(self._local_coordinates),
             per_coordinate=size,
             sampling=Poisson(rate=sample_rate) if sampling is None else sampling,
             groups=groups,
@@ -219,7 +224,7 @@ class TrainingAudit:
         self._rate = _configured_rate(sample_rate, sampling)
         self._steps = ConfiguredSteps()
         self._arrivals = Arrivals(
-            len(self._own), key, by_program=by_program, strategy=strategy
+            len(self._local_coordinates), key, by_program=by_program, strategy=strategy
         )
         names, places = _numbered(watched)
         kinds = _numbered(types)[1] if types else None
@@ -459,7 +464,7 @@ class TrainingAudit:
         size = per_coordinate(self.design)
         odds = canary_log_odds(self.likelihood.log_likelihood())
         best, _ = most_likely(odds, guesses=self.design.guesses)
-        canaries = self._own[best // size] * size + best % size
+        canaries = self._local_coordinates[best // size] * size + best % size
         index, surest = gather(canaries), gather(odds[best])
         order = np.argsort(index)  # ties go to the smaller number, as on one rank
         return guess_among(self._referee, index[order], surest[order])
@@ -471,7 +476,7 @@ _ABOUT: Final = 0.01  # rates that differ by less show about the same
 
 def _as_run(
     design: Design,
-    read: Setting,
+    observed: Setting,
     *,
     rate: float,
     participation: Participation | None,
@@ -484,18 +489,18 @@ def _as_run(
     planned = design.setting
     same = all(
         a is None or b is None or isclose(a, b, rel_tol=_CLOSE)
-        for a, b in ((planned.rate, read.rate), (planned.noise, read.noise))
+        for a, b in ((planned.rate, observed.rate), (planned.noise, observed.noise))
     )
     if not same:
         planned = replace(planned, expected_epsilon=None, detectable_factor=None)
     planned = replace(planned, per_coordinate=per_coordinate(design))
-    schedule = _schedule(planned, read, rate, participation, strategy)
-    return planned.with_entries(read).with_entries(schedule)
+    schedule = _schedule(planned, observed, rate, participation, strategy)
+    return planned.with_entries(observed).with_entries(schedule)
 
 
 def _schedule(
     planned: Setting,
-    read: Setting,
+    observed: Setting,
     rate: float,
     participation: Participation | None,
     strategy: Strategy | None,
@@ -503,7 +508,7 @@ def _schedule(
     """Return who participates when, how noise is correlated, and what that equals."""
     if participation is None and strategy is None:
         return Setting()
-    noise = read.noise or planned.noise
+    noise = observed.noise or planned.noise
     steps = (strategy and strategy.steps) or planned.steps
     if not (noise and steps):
         return Setting(participation=participation, strategy=strategy_setting(strategy))

@@ -19,12 +19,13 @@ lengths and sums change by the length of ``h`` at most, an angle by the two angl
 which the ``h`` appear, counts by the values that lie within ``h`` of the quartile. So
 rounding makes no fault of noise that has none.
 
-**Promise.** Each of the nine has an equal share of ``BUDGET``, divided among all its
-comparisons. Only if one of them fails on all that was seen is anything called a fault,
-so noise as stated is said to be faulty with a chance of at most ``BUDGET``. All that
-follows then is explanation, causes before what they bring about: steps or coordinates
-that are equal, of which one each is kept for the rest; weaker likeness, without what is
-constant; a constant; the scale, without it; the shape, only if nothing else is wrong.
+**Promise.** Each of the nine has an equal share of ``FALSE_POSITIVE_RATE``, divided
+among all its comparisons. Only if one of them fails on all that was seen is anything
+called a fault, so noise as stated is said to be faulty with a probability of at most
+``FALSE_POSITIVE_RATE``. All that follows then is explanation, causes before what they
+bring about: steps or coordinates that are equal, of which one each is kept for the
+rest; weaker likeness, without what is constant; a constant; the scale, without it; the
+shape, only if nothing else is wrong.
 More noise than stated is a remark and no fault, if it has the shape of noise.
 """
 
@@ -38,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.game.findings import BUDGET, Finding, Stage, fault, noted
+from dpaudit.game.findings import FALSE_POSITIVE_RATE, Finding, Stage, fault, noted
 
 __all__ = [
     "AlikeRows",
@@ -275,7 +276,7 @@ class _Tested:
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
-        return np.asarray(self.chances <= BUDGET)
+        return np.asarray(self.chances <= FALSE_POSITIVE_RATE)
 
 
 def _summed(by: _Places, *totals: _Floats) -> tuple[_Places, list[_Floats]]:
@@ -315,12 +316,14 @@ def _scales(
         values = np.float64(len(steps.numbers) * len(groups))
     own = _corrected(scale_chance(sums, sizes, off), len(which))
     together = _corrected(scale_chance(whole, values, error), 1)
-    if together <= BUDGET:
+    if together <= FALSE_POSITIVE_RATE:
         common = whole / values
         apart = np.ones(1)
         if common:
             apart = scale_chance(sums / common, sizes, off / common)
-        if (own > BUDGET).all() or (_corrected(apart, len(which)) > BUDGET).all():
+        if (own > FALSE_POSITIVE_RATE).all() or (
+            _corrected(apart, len(which)) > FALSE_POSITIVE_RATE
+        ).all():
             ratios = np.full(len(which), sqrt(common))
             return _Tested(which, sizes, ratios, np.minimum(own, together))
     return _Tested(which, sizes, np.sqrt(sums / sizes), own)
@@ -347,8 +350,8 @@ def _odd_steps(seen: NoiseSeen) -> NDArray[np.bool_]:
     common = float(steps.squares.mean()) / places
     if not common:
         return np.zeros(len(steps.numbers), bool)
-    odd = _step_chances(steps, places) <= BUDGET
-    odd &= _step_chances(steps, places, common) <= BUDGET
+    odd = _step_chances(steps, places) <= FALSE_POSITIVE_RATE
+    odd &= _step_chances(steps, places, common) <= FALSE_POSITIVE_RATE
     # What coordinates share makes steps differ, and not the other way round if every
     # step is brought to one length.
     lengths = np.sqrt(np.square(seen.rows, dtype=np.float64).sum(1, keepdims=True))
@@ -364,7 +367,7 @@ def detectable_step(seen: NoiseSeen) -> float:
     0 if a step without any noise is none: of so few coordinates, in such precision.
     """
     places, steps = len(seen.groups), seen.steps
-    level = BUDGET / _KINDS / _step_comparisons(steps) / 2
+    level = FALSE_POSITIVE_RATE / _KINDS / _step_comparisons(steps) / 2
     least, often = (sqrt(2 * special.gammaincinv(places / 2, p)) for p in (level, 0.9))
     return max((least - sqrt(float(steps.rounding.max()))) / often, 0.0)
 
@@ -386,7 +389,7 @@ def _shape(totals: _Floats) -> _Findings:
     least, most = totals[6].max(), totals[7].max()
     halves = float(_corrected(inside_chance(surely, count, perhaps), 1))
     ends = float(_corrected(largest_chance(least, count, most), 1))
-    if min(halves, ends) > BUDGET:
+    if min(halves, ends) > FALSE_POSITIVE_RATE:
         return ()
     inside, largest = (surely + perhaps) / 2, (least + most) / 2
     heavy = inside > count / 2 if halves <= ends else largest > sqrt(2 * np.log(count))
@@ -417,7 +420,7 @@ class AlikeRows:
     @property
     def found(self) -> bool:
         """Whether two are more alike than chance explains."""
-        return self.chance <= BUDGET
+        return self.chance <= FALSE_POSITIVE_RATE
 
     @property
     def kept(self) -> NDArray[np.bool_]:
@@ -440,7 +443,9 @@ def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
         return AlikeRows(first=first, pair=pair)
     units = (rows[used] / lengths[used, None]).astype(np.float32)
     count = len(used) * (len(used) - 1) // 2
-    rest = special.betaincinv((places - 1) / 2, 0.5, BUDGET / _KINDS / count)
+    rest = special.betaincinv(
+        (places - 1) / 2, 0.5, FALSE_POSITIVE_RATE / _KINDS / count
+    )
     limit = sqrt(1 - float(rest)) + _ROUNDING
     turned = np.broadcast_to(np.float32(slack), len(rows))[used]
     cosine, sure, signs = 0.0, 0.0, np.zeros(2, int)
@@ -515,7 +520,7 @@ def found(
         _means(groups, totals),
         _means(at_each, totals),
     )
-    by_step = _step_chances(seen.steps, len(groups)) <= BUDGET
+    by_step = _step_chances(seen.steps, len(groups)) <= FALSE_POSITIVE_RATE
     alarm = steps.found or coordinates.found or _shape(totals) or by_step.any()
     if not (alarm or any(test.wrong.any() for test in tests)):
         return (), ()

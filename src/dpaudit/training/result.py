@@ -87,7 +87,7 @@ class GuessedGame:
     scores: ScoreSummary | None
     confidence: NDArray[np.float64]
 
-    def promise(self) -> Finding:
+    def calibration_check(self) -> Finding:
         """Return whether guesses were right as often as they said they would be.
 
         The probability of so few right guesses, if each is right with the probability
@@ -228,7 +228,7 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     )
     return replace(
         audit,
-        sanity_checks=(recovered, played.promise(), *sanity_checks),
+        sanity_checks=(recovered, played.calibration_check(), *sanity_checks),
         training=training,
     )
 

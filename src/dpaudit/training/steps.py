@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.game.configuration import StepSegment, alike
+from dpaudit.game.configuration import StepSegment, merged_segments
 from dpaudit.game.findings import Finding, Stage, fault, inspected
 
 if TYPE_CHECKING:
     from dpaudit.accounting.history import History  # its package needs an extra
 
-__all__ = ["ConfiguredSteps", "accounting_check", "accounting_faults"]
+__all__ = ["ConfiguredSteps", "accounting_compared", "accounting_faults"]
 
 _ROUNDING: Final = 1e-6  # relative, of what an accountant is told
 _fault = partial(fault, Stage.ACCOUNTING)
@@ -47,12 +47,12 @@ class ConfiguredSteps:
     """
 
     def __init__(self, runs: Iterable[StepSegment] = ()) -> None:
-        self.runs = list(alike(runs))
+        self.runs = list(merged_segments(runs))
         self.count = sum(each.steps for each in self.runs)
 
     def add(self, step: StepSegment) -> None:
         """Take note of a step, or of several that are alike."""
-        self.runs[-1:] = alike([*self.runs[-1:], step])
+        self.runs[-1:] = merged_segments([*self.runs[-1:], step])
         self.count += step.steps
 
     def saved(self) -> NDArray[np.float64]:
@@ -132,7 +132,7 @@ def accounting_faults(
         yield _fault("accounting.not_together")
 
 
-def accounting_check(steps: ConfiguredSteps) -> Finding:
+def accounting_compared(steps: ConfiguredSteps) -> Finding:
     """Return what was checked where an accountant's history is known."""
     return inspected(Stage.ACCOUNTING, "accounting.compared", steps=steps.count)
 

@@ -29,8 +29,8 @@ from trl import SFTConfig, SFTTrainer
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.text.findings import fault_parts
+from dpaudit.training.language_models import RecordLoss
 from dpaudit.training.opacus.huggingface import TrainerAuditCallback, step_of
-from dpaudit.training.text import RecordLoss
 
 EPOCHS = 4  # of ten steps
 SEED = 7

@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import BUDGET, Stage, Status
+from dpaudit.game.findings import FALSE_POSITIVE_RATE, Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.training.opacus import audit_opacus
 from dpaudit.training.opacus.sampler import SampledBatches
@@ -274,7 +274,7 @@ def test_chances_of_batches_are_exact():
     """A rate that is just too high, by the binomial law itself."""
     sampled = SampledBatches(loader_of(Poisson(0.1)))
     steps = 50
-    enough = int(stats.binom.isf(BUDGET / 3, RECORDS * steps, 0.1)) + 1
+    enough = int(stats.binom.isf(FALSE_POSITIVE_RATE / 3, RECORDS * steps, 0.1)) + 1
     for total, wrong in ((enough, True), (enough - 1, False)):
         sizes = np.full(steps, total // steps)
         sizes[: total % steps] += 1
@@ -351,7 +351,7 @@ def test_a_probe_clears_what_records_do_not_decide():
     assert run.model.steps == STEPS
 
 
-def test_without_the_model_the_ledger_says_what_would_look():
+def test_without_the_model_coverage_says_what_would_look():
     run = private_run()
     result = trained(attach(run), step_of(run))
     checks = {check.stage: check for check in result.training.coverage.checks}

@@ -188,7 +188,7 @@ def test_users_who_come_back_too_soon_are_named(twice_told, tmp_path, monkeypatc
     assert fault_parts(soon)[1] == "after 4 rounds"
 
 
-class Ledger(Postprocessor):
+class SentWeights(Postprocessor):
     """Writes down who sends how much."""
 
     def __init__(self):
@@ -206,7 +206,7 @@ class Ledger(Postprocessor):
 def test_cohorts_and_weights_do_not_depend_on_coins(once):
     found = []
     for key in (KEY, fixed_key(bytes(32))):
-        book = Ledger()
+        book = SentWeights()
         Federated(told=once, insertion=ONCE, after=(book,), key=key).run()
         found.append((book.sent, book.weights))
     assert found[0] == found[1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pfl.data.dataset import Dataset
 
-from dpaudit.game.findings import BUDGET, Stage
+from dpaudit.game.findings import FALSE_POSITIVE_RATE, Stage
 from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.training.pfl.users import CanaryUser, canary_of, user_id, with_canaries
 from dpaudit.training.pfl.visits import Visits
@@ -93,7 +93,7 @@ def test_a_rate_is_accused_within_the_budget_only():
         visits = visited(*[range(each)] * rounds, canary=True)
         faults = [*visits.faults(separation=1, canaries=canaries, rate=rate)]
         accused[each * rounds] = bool(faults)
-        assert all(fault.probability <= BUDGET for fault in faults)
+        assert all(fault.probability <= FALSE_POSITIVE_RATE for fault in faults)
     # The normal tail of 1e-4 is at 3.72 deviations: 247; the binomial's a little above.
     assert not accused[240]
     assert accused[260]

@@ -234,9 +234,10 @@ class BlackBoxAudit:
             )
         values = scores.values[np.argsort(scores.ids)]
         n = self.design.canaries
-        tie_breaks = TieBreaking.drawn(self._key.generator("ties", 0)).at(np.arange(n))
+        tie_breaking = TieBreaking.of(self.design, self._key)
+        assert tie_breaking is not None  # there is a key
         which, guessed = most_confident_guesses(
-            values, tie_breaks, guesses=self.design.guesses
+            values, tie_breaking.at(np.arange(n)), guesses=self.design.guesses
         )
         bits = Coins(key=self._key, count=n).bits().astype(bool)
         return guesses_of(values, bits, which, guessed)

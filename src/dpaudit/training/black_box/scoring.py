@@ -329,8 +329,8 @@ def check_blank(model: nn.Module, fillers: Dataset[Record], loss: Loss) -> None:
         raise InvalidRunError(
             f"a blank record must teach nothing, but the loss of one is {found[0]:g}; "
             "train by a loss that is zero where no token has a label "
-            "(dpaudit.training.text.record_losses), or leave excluded canaries out "
-            "(no fillers)"
+            "(dpaudit.training.language_models.record_losses), or leave excluded "
+            "canaries out (no fillers)"
         )
 
 

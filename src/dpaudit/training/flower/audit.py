@@ -113,7 +113,7 @@ class FlowerAudit:
             raise InvalidInputError(
                 f"insertion must be Replies() or Nodes(), got {insertion!r:.60}"
             )
-        self._strategy, self._stated = strategy, Stated.by(strategy)
+        self._flwr_strategy, self._stated = strategy, Stated.by(strategy)
         self._insertion, self._participation, self.examples = (
             insertion,
             participation,
@@ -140,7 +140,7 @@ class FlowerAudit:
             design=design,
             key=key,
             sample_rate=rate,
-            read=Setting(
+            observed_setting=Setting(
                 framework="Flower",
                 dimension=self._layout.dimension,
                 rate=rate,
@@ -172,13 +172,13 @@ class FlowerAudit:
 
     def wrap(self) -> AuditedStrategy:
         """Return the strategy to start, with the audit around the one given."""
-        if not is_newer(self._strategy):
+        if not is_newer(self._flwr_strategy):
+            kind = type(self._flwr_strategy)
             raise InvalidInputError(
                 "wrap() is for strategies of flwr.serverapp.strategy, and this is a "
-                f"{type(self._strategy).__name__} of {type(self._strategy).__module__};"
-                " take its successor there"
+                f"{kind.__name__} of {kind.__module__}; take its successor there"
             )
-        return AuditedStrategy(self._strategy, self)
+        return AuditedStrategy(self._flwr_strategy, self)
 
     def begin(self, arrays: Arrays) -> Round | None:
         """Return what canary clients answer in the round that begins. Secret.
@@ -212,7 +212,7 @@ class FlowerAudit:
         return open_round(
             arrays,
             self._layout,
-            Stated.by(self._strategy),
+            Stated.by(self._flwr_strategy),
             canaries=canaries,
             inside=inside[canaries],
             per_coordinate=size,
@@ -264,7 +264,7 @@ class FlowerAudit:
         self._audit.observe(
             seen,
             now.joined(silent),
-            noise=Stated.multiplier(self._strategy) or None,
+            noise=Stated.multiplier(self._flwr_strategy) or None,
             clip=now.stated.norm,
         )
 
@@ -293,7 +293,7 @@ class FlowerAudit:
             seed: Of their updates.
         """
         found = probe_clients(
-            self._strategy,
+            self._flwr_strategy,
             self._model if model is None else arrays_of(model),
             examples=examples,
             clients=clients,
@@ -316,7 +316,7 @@ class FlowerAudit:
         checkpoint.
         """
         counts = np.array([self._lost, self._silent, self._beyond])
-        norm = np.array([Stated.by(self._strategy).norm, self._share])
+        norm = np.array([Stated.by(self._flwr_strategy).norm, self._share])
         more: State = {_ROUNDS: counts, _NORM: norm}
         self._audit.save(path, more)
 
@@ -324,7 +324,7 @@ class FlowerAudit:
         """Go on from a file that ``save`` wrote, with the same key and design."""
         state = self._audit.read_state(path)
         norm, share = saved_rows(state, _NORM, (2,))
-        stated = Stated.by(self._strategy).norm
+        stated = Stated.by(self._flwr_strategy).norm
         if norm != stated:
             raise InvalidRunError(
                 f"the audit was saved at a clipping norm of {norm!r}, and the strategy "
@@ -382,7 +382,7 @@ class FlowerAudit:
             )
 
     def _faults(self) -> Iterator[Finding]:
-        if self._share < 1 / (1 + LEAST) and takes_mean(self._strategy):
+        if self._share < 1 / (1 + LEAST) and takes_mean(self._flwr_strategy):
             clients = self._stated.clients
             yield fault(
                 Stage.AGGREGATION,

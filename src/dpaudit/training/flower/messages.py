@@ -94,7 +94,7 @@ class AuditedStrategy(Strategy):
     """
 
     def __init__(self, strategy: Strategy, audit: Audited) -> None:
-        self._strategy, self._audit = strategy, audit
+        self._flwr_strategy, self._audit = strategy, audit
         self._weight = weighted_by(strategy)
         self._sent = ArrayRecord()
         self._round: Round | None = None
@@ -110,7 +110,7 @@ class AuditedStrategy(Strategy):
     ) -> Iterable[Message]:
         """Begin a round; canary nodes are told their part."""
         self._sent, self._round = arrays, self._audit.begin(arrays.to_numpy_ndarrays())
-        messages: Iterable[Message] = self._strategy.configure_train(
+        messages: Iterable[Message] = self._flwr_strategy.configure_train(
             server_round, arrays, config, grid
         )
         if not isinstance(self._audit.insertion, Nodes):
@@ -149,7 +149,7 @@ class AuditedStrategy(Strategy):
                     self._rename(by_node[node].content, like)
         elif self._round is not None:
             came += self._replies(self._round.answers, like)
-        arrays, metrics = self._strategy.aggregate_train(server_round, came)
+        arrays, metrics = self._flwr_strategy.aggregate_train(server_round, came)
         self._audit.end(
             None if arrays is None else arrays.to_numpy_ndarrays(),
             replies=sum(message.has_content() for message in came),
@@ -167,18 +167,20 @@ class AuditedStrategy(Strategy):
         grid: Any,  # noqa: ANN401
     ) -> Iterable[Message]:
         """Pass on what is asked of all nodes but canaries, which have no data."""
-        asked = self._strategy.configure_evaluate(server_round, arrays, config, grid)
+        asked = self._flwr_strategy.configure_evaluate(
+            server_round, arrays, config, grid
+        )
         return [m for m in asked if m.metadata.dst_node_id not in self._nodes]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> "MetricRecord | None":
         """Pass on."""
-        return self._strategy.aggregate_evaluate(server_round, replies)
+        return self._flwr_strategy.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
         """Pass on."""
-        self._strategy.summary()
+        self._flwr_strategy.summary()
 
     def _choose(self, insertion: Nodes, grid: Any) -> dict[int, int]:  # noqa: ANN401
         """Return the nodes that are canaries."""

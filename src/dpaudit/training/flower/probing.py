@@ -125,7 +125,7 @@ class _Means:
         model: Arrays,
         mods: Sequence[Mod],
     ) -> None:
-        self._strategy, self._model, self._mods = strategy, [*model], mods
+        self._flwr_strategy, self._model, self._mods = strategy, [*model], mods
         self._stated, self._weight = Stated.by(strategy), weighted_by(strategy)
         kinds = [np.issubdtype(each.dtype, np.floating) for each in model]
         self._numbers = [number for number, kind in enumerate(kinds) if kind]
@@ -187,7 +187,7 @@ class _Means:
 
     def _silenced(self) -> Any:  # noqa: ANN401
         """Return a copy of the strategy in a round of its own, without noise."""
-        copy = deepcopy(self._strategy)
+        copy = deepcopy(self._flwr_strategy)
         copy.noise_multiplier = 0.0
         if hasattr(copy, "accountant"):
             copy.accountant = None

@@ -44,7 +44,7 @@ from dpaudit.training.any_loop import (
     noise_watched,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.insertion import checks_of_records, checks_of_sums
+from dpaudit.training.canary_coverage import checks_of_records, checks_of_sums
 from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
 from dpaudit.training.jax_privacy.privatizer import (
     audited_privatizer,
@@ -70,7 +70,7 @@ from dpaudit.training.probe import ClippedSum, probe_sum
 from dpaudit.training.probe.report import Sensitivity
 from dpaudit.training.steps import (
     ConfiguredSteps,
-    accounting_check,
+    accounting_compared,
     accounting_faults,
 )
 from dpaudit.training.strategy_check import check_strategy
@@ -169,7 +169,7 @@ class JaxAudit:
             design=design,
             key=key,
             sample_rate=rate,
-            read=Setting(
+            observed_setting=Setting(
                 framework="JAX Privacy",
                 dimension=layout.dimension,
                 rate=rate,
@@ -414,7 +414,7 @@ class JaxAudit:
         steps = self._audit.likelihood.steps
         alike = StepSegment(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
         made = ConfiguredSteps([alike])
-        return accounting_check(made), *accounting_faults(history, made)
+        return accounting_compared(made), *accounting_faults(history, made)
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""

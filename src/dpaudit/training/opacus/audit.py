@@ -173,7 +173,7 @@ class OpacusAudit:
             key=key,
             # Sums do not run through the sampler, so they hold no one to its rate.
             sample_rate=min(facts.rate, facts.accounted_rate),
-            read=Setting(
+            observed_setting=Setting(
                 framework="Opacus",
                 layout_seed=layout_seed,
                 rate=facts.rate,
@@ -187,7 +187,7 @@ class OpacusAudit:
             ),
             knows_real_sums=knows_real_sums,
             sampling=facts.sampling if sampling is None else sampling,
-            own=np.flatnonzero(insertion.mine),
+            local_coordinates=np.flatnonzero(insertion.mine),
             groups=insertion.groups,
             by_program=insertion.point is not InsertionPoint.GRADIENT_SUM,
             watched=self._stages.noise.watched,

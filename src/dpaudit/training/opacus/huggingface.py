@@ -4,7 +4,7 @@ Needs the extra ``huggingface``. ``Trainer`` does not know Opacus, so some thing
 to be told it first: ``docs/how-to/audit-opacus-with-hugging-face.md`` says which. Of
 these, the callback clears what Opacus keeps of a step and refuses what would spoil the
 training's privacy, and ``step_of`` is the trainer's own step, for a probe. A loss in
-which no record meets another is ``dpaudit.training.text.RecordLoss``.
+which no record meets another is ``dpaudit.training.language_models.RecordLoss``.
 """
 
 from pathlib import Path

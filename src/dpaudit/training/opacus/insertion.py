@@ -26,7 +26,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, Stage, canary_tested
 from dpaudit.game.setting import InsertionPoint
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.insertion import checks_of_records
+from dpaudit.training.canary_coverage import checks_of_records
 from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import (

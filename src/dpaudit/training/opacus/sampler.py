@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dpaudit.game.findings import (
-    BUDGET,
+    FALSE_POSITIVE_RATE,
     Finding,
     Stage,
     fault,
@@ -38,7 +38,7 @@ from dpaudit.training.guard import Guard
 
 __all__ = ["SampledBatches"]
 
-_SHARE: Final = BUDGET / 3  # of each kind of test
+_SHARE: Final = FALSE_POSITIVE_RATE / 3  # of each kind of test
 _BYTES: Final = 6  # of a batch's digest, so that JSON's numbers hold it
 _HOLDERS: Final = (DataLoader, Sampler, _BaseDataLoaderIter)
 _NAMES: Final = ("batch_sampler", "sampler", "_index_sampler")  # of a sampler, in them

@@ -4,7 +4,7 @@ Between two steps of the private optimizer nothing may change that records decid
 parameter, no buffer, nothing that another optimizer trains. torch counts how often a
 tensor was written to, so noticing costs next to nothing. That something changed is no
 fault by itself, as a step counter or an average of weights is harmless. Whether records
-decide it, a probe of the step finds out (``sensitivity``); what no probe looked at is
+decide it, a probe of the step finds out (``probe``); what no probe looked at is
 named, and keeps a verdict from being clean.
 
 Writing to ``tensor.data`` is not counted by torch. So at some steps, ever fewer, the

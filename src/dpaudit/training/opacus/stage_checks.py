@@ -2,7 +2,7 @@
 
 The noise of each step, the batches as the loader yields them, what changes beside the
 private optimizer, and probes of the user's own step: each says what it saw, and what
-is wrong. All of it goes into the ledger of the result, and into every checkpoint, so
+is wrong. All of it goes into the coverage of the result, and into every checkpoint, so
 that a run which was broken off says in the end what one in a piece would have said.
 """
 

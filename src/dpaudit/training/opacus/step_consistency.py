@@ -25,7 +25,11 @@ from dpaudit.game.findings import Finding, Stage, fault, inspected
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
-from dpaudit.training.steps import ConfiguredSteps, accounting_check, accounting_faults
+from dpaudit.training.steps import (
+    ConfiguredSteps,
+    accounting_compared,
+    accounting_faults,
+)
 
 __all__ = ["StepConsistency"]
 
@@ -118,7 +122,7 @@ class StepConsistency:
             alone: Whether there is one rank: of several each has batches of its own.
         """
         if self._accountant is not None:
-            yield accounting_check(self.steps)
+            yield accounting_compared(self.steps)
         if alone and self._batches is not None and self._batches.handed:
             yield inspected(
                 Stage.SAMPLING,

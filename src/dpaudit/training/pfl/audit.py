@@ -142,7 +142,7 @@ class PflAudit:
             design=design,
             key=key,
             sample_rate=rate,
-            read=Setting(
+            observed_setting=Setting(
                 framework="pfl",
                 dimension=layout.dimension,
                 rate=rate,
@@ -222,11 +222,11 @@ class PflAudit:
         return [
             OnUser(self._sent),
             *postprocessors[:place],
-            OnServer(guarded(self._noisy)),
+            OnServer(guarded(self._read_after_noise)),
             self._mechanism,
-            OnServer(guarded(self._quiet)),
+            OnServer(guarded(self._read_before_noise)),
             *postprocessors[place + 1 :],
-            OnUser(guarded(self._adds)),
+            OnUser(guarded(self._sum_real_update)),
         ]
 
     def probe(self, *, users: int = 8, seed: int = 0) -> Sensitivity:
@@ -285,10 +285,10 @@ class PflAudit:
         return self._audit.finish(claim=claim, findings=found)
 
     def _begin(self) -> NDArray[np.int64]:
-        added = self._audit.guard.run(self._added)
+        added = self._audit.guard.run(self._begin_round)
         return np.zeros(0, np.int64) if added is None else added
 
-    def _added(self) -> NDArray[np.int64]:
+    def _begin_round(self) -> NDArray[np.int64]:
         """Begin a round, and return the canaries that are added to its cohort."""
         self._clip, self._begun = clipping_bound(self._inside), True
         self._came[:], self._real[:] = 0, 0.0
@@ -334,14 +334,16 @@ class PflAudit:
         included = bool(self._audit.draws.included[canary])
         return _NORM * self._clip * float(stats.weight) if included else 0.0
 
-    def _adds(self, stats: MappedVectorStatistics, user: UserContext) -> None:
+    def _sum_real_update(
+        self, stats: MappedVectorStatistics, user: UserContext
+    ) -> None:
         if canary_of(user.user_id) is None:
             self._real += self._places.read(stats)
 
-    def _quiet(self, stats: MappedVectorStatistics) -> None:
+    def _read_before_noise(self, stats: MappedVectorStatistics) -> None:
         self._before = self._places.read(stats)
 
-    def _noisy(self, stats: MappedVectorStatistics) -> None:
+    def _read_after_noise(self, stats: MappedVectorStatistics) -> None:
         if not self._begun:
             raise InvalidRunError(
                 "a round was made whose users did not come from audit.dataset(...); "

@@ -3,13 +3,13 @@
 pfl runs its list of postprocessors forwards on each user's update and backwards on the
 sum. The audit stands in four places of it::
 
-    first       a canary user's update becomes the canary's, before everything else
+    first         a canary user's update becomes the canary's, before everything else
     ...
-    noisy       on the server: the sum, just after the noise
-    mechanism   clips users; adds noise on the server
-    quiet       on the server: the sum, just before the noise
+    after noise   on the server: the sum
+    mechanism     clips users; adds noise on the server
+    before noise  on the server: the sum
     ...
-    last        what a real user puts into the sum, after everything else
+    last          what a real user puts into the sum, after everything else
 
 Only the first acts on coins. What real users put in is what somebody who knows all
 users but the canaries would work out for himself.

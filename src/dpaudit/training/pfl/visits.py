@@ -6,8 +6,9 @@ and counts double. A user who comes back too soon meets noise of its last time, 
 correlated noise takes back. A user who takes part more often in all than the claim
 counts with has spent more. These are facts, and no chance is involved. Canary users
 that the training's own sampler picks come a binomial number of times in all; if they
-come more often than the rate explains, with a chance below the ledger's budget, the
-rate that was accounted for is wrong. Coming more seldom is no fault.
+come more often than the rate explains, with a probability below the coverage's
+false-positive rate, the rate that was accounted for is wrong. Coming more seldom is no
+fault.
 
 When a run is broken off, how often each user came is kept, under a digest of the name;
 when they came last is forgotten.
@@ -19,7 +20,7 @@ from typing import Any, Final, final
 
 from scipy import stats
 
-from dpaudit.game.findings import BUDGET, Finding, Stage, fault, inspected
+from dpaudit.game.findings import FALSE_POSITIVE_RATE, Finding, Stage, fault, inspected
 
 __all__ = ["Visits"]
 
@@ -130,7 +131,7 @@ class Visits:
         if not chances or rate == 1:
             return
         p = float(stats.binom.sf(self.canaries - 1, chances, rate))
-        if p <= BUDGET and self.times < 2:
+        if p <= FALSE_POSITIVE_RATE and self.times < 2:
             yield fault(
                 Stage.SAMPLING,
                 "sampling.too_often",

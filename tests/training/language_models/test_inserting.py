@@ -12,7 +12,13 @@ from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import InvalidInputError
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit
-from dpaudit.training.text import Tokens, insert, random_tokens, rows, written_tokens
+from dpaudit.training.language_models import (
+    Tokens,
+    insert,
+    random_tokens,
+    rows,
+    written_tokens,
+)
 
 torch.set_num_threads(1)
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)

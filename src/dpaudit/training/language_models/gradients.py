@@ -25,8 +25,8 @@ from torch import nn
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.black_box.scoring import evaluating
-from dpaudit.training.text.canaries import Tokens
-from dpaudit.training.text.scoring import record_losses
+from dpaudit.training.language_models.canaries import Tokens
+from dpaudit.training.language_models.scoring import record_losses
 
 __all__ = ["least_alike", "record_gradients", "weight_scores"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.text import (
+from dpaudit.training.language_models import (
     Logits,
     Tokens,
     best_tokens,

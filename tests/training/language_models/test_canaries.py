@@ -10,7 +10,7 @@ from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, Blank
-from dpaudit.training.text import (
+from dpaudit.training.language_models import (
     Tokens,
     new_tokens,
     random_tokens,

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.text import (
+from dpaudit.training.language_models import (
     Tokens,
     least_alike,
     random_tokens,

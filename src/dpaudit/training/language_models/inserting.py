@@ -21,7 +21,7 @@ def rows(records: Dataset[Record]) -> list[dict[str, list[int]]]:
         records: Pairs (ids, labels), such as ``audit.included()``.
 
     Example:
-        >>> from dpaudit.training.text import new_tokens
+        >>> from dpaudit.training.language_models import new_tokens
         >>> rows(new_tokens([901], before=[5]))
         [{'input_ids': [5, 901], 'attention_mask': [1, 1], 'labels': [-100, 901]}]
     """

@@ -13,7 +13,7 @@ except ImportError as error:
         "auditing a model of language needs torch", "opacus"
     ) from error
 
-from dpaudit.training.text.canaries import (
+from dpaudit.training.language_models.canaries import (
     Tokens,
     new_tokens,
     random_tokens,
@@ -21,13 +21,13 @@ from dpaudit.training.text.canaries import (
     unseen_tokens,
     written_tokens,
 )
-from dpaudit.training.text.gradients import (
+from dpaudit.training.language_models.gradients import (
     least_alike,
     record_gradients,
     weight_scores,
 )
-from dpaudit.training.text.inserting import insert, rows
-from dpaudit.training.text.scoring import (
+from dpaudit.training.language_models.inserting import insert, rows
+from dpaudit.training.language_models.scoring import (
     Logits,
     RecordLoss,
     best_tokens,

@@ -19,7 +19,7 @@ from torch.nn import functional
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.black_box.scoring import evaluating
-from dpaudit.training.text.canaries import IGNORED, Tokens
+from dpaudit.training.language_models.canaries import IGNORED, Tokens
 
 __all__ = [
     "Logits",
