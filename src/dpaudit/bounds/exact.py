@@ -41,10 +41,10 @@ in one run: there is no ``m delta``. It holds for guessers that see the outputs 
 runs before they guess.
 
 References: docs/explanation/exact-bound.md; for the game and the pure bound, Steinke,
-Nasr and Jagielski, https://arxiv.org/abs/2305.08846, section 5; for independent runs,
-Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2, and
-Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709; for what simulates a run,
-Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
+Nasr and Jagielski, https://arxiv.org/abs/2305.08846; for independent runs, Keinan,
+Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2, and Jagielski,
+Ullman and Oprea, https://arxiv.org/abs/2006.07709; for what simulates a run, Kairouz,
+Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
 """
 
 from collections.abc import Callable
@@ -167,7 +167,7 @@ class Pure(GameBound[Counts]):
     """
 
     method: ClassVar[str] = "pure"
-    reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846, section 5"
+    reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846"
     rises: ClassVar[bool] = True  # they are binomial tails
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:

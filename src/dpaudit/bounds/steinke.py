@@ -1,12 +1,17 @@
-"""The (epsilon, delta) bound as Steinke, Nasr and Jagielski published it.
+"""The (epsilon, delta) bound that most code for one-run audits has.
 
 With ``B`` binomial as in the exact bound, the p-value is
 ``P[B >= v] + 2 m delta max over i of P[v > B >= v - i] / i``. It is here to reproduce
-published numbers and to compare: the exact bound is never smaller on epsilon and is
-proved for every count, while this formula, as quoted, can be slightly too small where
-it exceeds 0.87 (docs/explanation/errata.md), far from any audit's alpha.
+published numbers and to compare with the exact bound, which is proved for every count.
+Where this p-value is close to 1, far from any audit's alpha, it can be slightly too
+small: for m = r = 2, v = 1, epsilon = 1 and delta = 0.01 it is 0.93056, and a private
+mechanism has 0.93108 (tests/bounds/test_published.py).
 
-Reference: https://arxiv.org/abs/2305.08846, theorem 5.2 and appendix D.
+Public code attributes the formula to Steinke, Nasr and Jagielski. We have not read what
+they state and prove of it.
+
+References: ``_one_run_p_value`` of https://github.com/google-deepmind/jax_privacy, for
+which it names https://arxiv.org/abs/2305.08846.
 """
 
 from dataclasses import dataclass
@@ -25,7 +30,7 @@ __all__ = ["Steinke"]
 @final
 @dataclass(frozen=True, slots=True)
 class Steinke(GameBound[Counts]):
-    """The published bound.
+    """The bound that public code has.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
@@ -35,11 +40,11 @@ whatever the program does; method steinke, tier A)
     """
 
     method: ClassVar[str] = "steinke"
-    reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846, theorem 5.2"
-    rises: ClassVar[bool] = True  # not proved: as its authors search it
+    reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846"
+    rises: ClassVar[bool] = True  # not proved: as public code searches it
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
-        """Return the log of the published p-value."""
+        """Return the log of the p-value."""
         check_at_once(counts, self.method)
         m, r, v = counts.canaries, counts.guesses, counts.correct
         if v == 0:

@@ -1,13 +1,11 @@
-"""Steinke, Nasr and Jagielski's bound by the procedure that they publish.
+"""The bound of ``dpaudit.bounds.steinke`` by the loop that most scripts copy.
 
 Written from the formula: the p-value of ``v`` right guesses of ``r`` among ``m``
 canaries is ``P[B >= v] + 2 m delta max over i of P[v > B >= v - i] / i``, the maximum
 found by a loop over ``i`` that adds up one binomial chance after the other; the bound
 is found by halving an interval of epsilons. ``bounds.steinke`` has the same number with
-the loop as one array, so what differs is the time. Copies of the procedure are what
-most scripts for one-run audits use.
-
-Reference: https://arxiv.org/abs/2305.08846, theorem 5.2 and appendix D.
+the loop as one array, so what differs is the time. Copies of the loop name Steinke,
+Nasr and Jagielski as its source, https://arxiv.org/abs/2305.08846.
 """
 
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ def published_bound(m: int, r: int, v: int, *, delta: float, alpha: float) -> fl
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedLoop:
-    """The published procedure on the surest guesses, their number planned.
+    """The loop on the surest guesses, their number planned.
 
     Attributes:
         guesses: How many guesses are counted.
