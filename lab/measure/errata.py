@@ -2,21 +2,14 @@
 
     python lab/measure/errata.py delta       # what a small delta costs (9 min)
     python lab/measure/errata.py alarms      # adaptive ORA as published (3 min)
-    python lab/measure/errata.py gradients   # random gradients and Dirac ones (1 min)
 
 ``delta``: the paper's figure over elements per coordinate, its own guesser and 100
-guesses. The bounds of the same runs by Steinke et al.'s formula at delta = 1e-5 and at
+guesses. The bounds of the same runs by the paper's formula at delta = 1e-5 and at
 delta = 0, and by the exact one at delta = 1e-5.
 
 ``alarms``: how often the binomial bound at the number of guesses made is above the true
 epsilon, alpha = 0.05: for the paper's guesser, who guesses what reaches a threshold,
 and for the same one if it stops as soon as it is ahead.
-
-``gradients``: one full-batch step at 1,000 coordinates with the noise of the paper's
-Figure 3. Each element is a unit vector: one coordinate, shared evenly, or a direction
-at random. The guesser projects the noisy sum less its mean on each element's gradient,
-and names the 50 highest and the 50 lowest. Interference is the variance that the other
-elements add to the projection, in squared clipping norms.
 """
 
 import argparse
@@ -31,7 +24,6 @@ from scipy import special
 
 from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.game.guessers import Extremes
 from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.local import LocalRandomisedResponse
@@ -168,48 +160,7 @@ def alarms(runs: int = 2000) -> None:
         print(f"{name}, {n} coins, epsilon {epsilon:.3g}: {'; '.join(row)}", flush=True)
 
 
-# Random gradients
-
-
-def directions(kind: str, elements: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Return a unit vector for each element."""
-    if kind == "dirac":
-        vectors = np.zeros((elements, COORDINATES), np.float32)
-        vectors[np.arange(elements), np.arange(elements) % COORDINATES] = 1.0
-        return vectors
-    vectors = rng.normal(size=(elements, COORDINATES)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def gradients(runs: int = 400) -> None:
-    for elements in (100, 1000, 5000, 20_000):
-        for kind in ("dirac", "random"):
-            rng = np.random.default_rng(elements)
-            vectors = directions(kind, elements, rng)
-            mean = vectors.sum(axis=0) / 2
-            right, added = [], []
-            for _ in range(runs):
-                bits = rng.integers(0, 2, elements)
-                inside = bits.astype(np.float32) @ vectors - mean
-                others = vectors @ inside - (bits - 0.5)
-                added.append(float(np.mean(others**2)))
-                noise = rng.normal(scale=ONE_STEP, size=COORDINATES)
-                scores = vectors @ (inside + noise.astype(np.float32))
-                made = Extremes(
-                    score=np.asarray, top=GUESSES // 2, bottom=GUESSES // 2
-                ).guess(scores)
-                right.append(int(np.sum((made.guess == 1) == (bits[made.index] == 1))))
-            found = bounds(elements, right)["exact at 1e-5"]
-            print(
-                f"{elements} elements, {kind}: interference {np.mean(added):.4f}, "
-                f"right {told([v / GUESSES for v in right])}, bound {told(found)}",
-                flush=True,
-            )
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("delta", "alarms", "gradients"))
-    {"delta": delta, "alarms": alarms, "gradients": gradients}[
-        parser.parse_args().what
-    ]()
+    parser.add_argument("what", choices=("delta", "alarms"))
+    {"delta": delta, "alarms": alarms}[parser.parse_args().what]()
