@@ -7,6 +7,7 @@ that equalities and inequalities are checked without any tolerance.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -190,6 +191,25 @@ def fewest_right():
         return found
 
     return fewest
+
+
+@pytest.fixture(scope="session")
+def check_runs():
+    """Two thousand runs of a mechanism have each output as often as is its chance.
+
+    Four deviations, at most: a false alarm has chance below 1e-4 for each output.
+    """
+
+    def check(mechanism, data, chances, runs=2000):
+        rng = np.random.default_rng(1)
+        outputs = (mechanism.run(np.array(data), rng) for _ in range(runs))
+        seen = Counter(None if o is None else tuple(np.ravel(o)) for o in outputs)
+        assert seen.keys() <= chances.keys()
+        for output, chance in chances.items():
+            spread = (runs * chance * (1 - chance)) ** 0.5
+            assert abs(seen[output] - runs * chance) <= 4 * spread
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 The tests of a row are called under a profile that sees which functions are entered, and
 that ends them once all that the row names have been. Other tests see that they pass.
+They are called again with a fault in what the row names.
 """
 
 import re
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
-from itertools import product
+from itertools import islice, product
 from math import inf
 from pathlib import Path
+from pkgutil import resolve_name
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -32,6 +34,7 @@ class Row:
     Attributes:
         table: The heading of its table.
         statement: Its first cell.
+        says: Its second.
         code: What it names, as ``package.module:Class.method``.
         tests: Its tests, as ``folder/file.py::test``.
         remark: Its last cell.
@@ -39,6 +42,7 @@ class Row:
 
     table: str
     statement: str
+    says: str
     code: tuple[str, ...]
     tests: tuple[str, ...]
     remark: str
@@ -76,6 +80,7 @@ def rows() -> tuple[Row, ...]:
             row = Row(
                 table=table,
                 statement=cells[0],
+                says=cells[1],
                 code=tuple(code),
                 tests=tuple(tests),
                 remark=cells[4],
@@ -161,8 +166,9 @@ def _not_run(wanted: set[str], call: Callable[[], None], most: float) -> set[str
     sys.setprofile(look)
     try:
         call()
-    except _Enough:
-        pass
+    except BaseException:  # of who ran into the end of it, too
+        if left and entered <= most:
+            raise
     finally:
         sys.setprofile(before)
     return left
@@ -175,3 +181,60 @@ def _is_of(code: CodeType, named: str) -> bool:
     return f"{code.co_qualname}.".startswith(f"{name}.") and code.co_filename.endswith(
         file
     )
+
+
+Fault: TypeAlias = Callable[[Any], Any]  # from what is right to what is not
+
+
+def given(**changed: Callable[[Any], Any]) -> Fault:
+    """A function that takes something else for what it is given by name."""
+
+    def fault(real: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(*arguments: Any, **named: Any) -> Any:
+            wrong = {name: change(named[name]) for name, change in changed.items()}
+            return real(*arguments, **named | wrong)
+
+        return faulty
+
+    return fault
+
+
+def returned(change: Callable[[Any], Any]) -> Fault:
+    """A function that returns something else."""
+    return lambda real: lambda *given, **named: change(real(*given, **named))
+
+
+def failing(
+    row: Row, request: pytest.FixtureRequest, where: str, fault: Fault
+) -> int | None:
+    """Return which call of a row's tests is the first to fail with a fault, if any."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where.replace(":", "."), fault(resolve_name(where)))
+        _forget()
+        found = (n for n, call in enumerate(calls(row, request)) if _fails(call))
+        number = next(found, None)
+    _forget()
+    return number
+
+
+def passes(row: Row, request: pytest.FixtureRequest, number: int) -> bool:
+    """Whether that call does not fail."""
+    return not _fails(next(islice(calls(row, request), number, None)))
+
+
+def _forget() -> None:
+    """Use nothing that was computed or imported before."""
+    module.cache_clear()
+    for name, each in list(sys.modules.items()):
+        if name.startswith(("dpaudit.", "dpaudit_lab.")):
+            for value in list(vars(each).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def _fails(call: Callable[[], None]) -> bool:
+    try:
+        call()
+    except AssertionError:
+        return True
+    return False

@@ -62,14 +62,16 @@ def xor_response(n, keep):
     ]
 
 
-def test_def_xor_randomized_response_is_the_parity_by_randomised_response(exact):
+def test_def_xor_randomized_response_is_the_parity_by_randomised_response(
+    exact, check_runs
+):
     mechanism = XorRandomisedResponse(elements=3, epsilon=log(3))
     table = exact(xor_response(3, Fraction(3, 4)))
     for r in range(8):
         data = (r >> np.arange(3)) & 1
-        np.testing.assert_allclose(
-            mechanism.distribution(data), np.array(table.rows[r], float)
-        )
+        law = [float(chance) for chance in table.rows[r]]
+        np.testing.assert_allclose(mechanism.distribution(data), law)
+        check_runs(mechanism, data, {(o,): chance for o, chance in enumerate(law)})
     assert table.p_worst_case == Fraction(3, 4)  # it is epsilon-DP, exactly
 
 
@@ -230,6 +232,39 @@ def test_def_adaptive_ora_reveals_a_coin_after_its_turn_guessed_or_passed():
     assert [index for index, _ in seen] == [3, 0, 2]
     assert [truth for _, truth in seen] == transcript.truth.tolist()
     assert transcript.guess.tolist() == [1, 0, -1]
+
+
+def test_subsec_adaptive_ora_guesser_learns_from_revealed_coins(mechanisms):
+    # Twenty mechanisms of three coins, all coins and outputs: by Bayes' rule over the
+    # coins that agree with those revealed, in fractions.
+    threshold = 0.43
+    for mechanism in [m for m in mechanisms if m.n == 3][:20]:
+        guesser = AdaptiveMostLikely(
+            mechanism=mechanism.table,
+            threshold=threshold,
+            rules=AdaptiveCount(guesses=3),
+        )
+        for r, o in product(range(8), mechanism.outputs):
+            if not mechanism.rows[r][o]:
+                continue
+            play, hidden = guesser.play(o), {0, 1, 2}
+            turn = next(play)
+            while hidden:
+                (i,), (guess,) = turn.index.tolist(), turn.guess.tolist()
+                agree = [
+                    (mechanism.sign(s, i), row[o])
+                    for s, row in enumerate(mechanism.rows)
+                    if all((r ^ s) >> j & 1 == 0 for j in {0, 1, 2} - hidden)
+                ]
+                total = sum(weight for _, weight in agree)
+                one = sum(weight for sign, weight in agree if sign == 1) / total
+                best = max(one, 1 - one)
+                assert (guess != 0) == (best > 1 / (1 + exp(-threshold)))
+                if guess:
+                    assert {1: one, -1: 1 - one}[guess] == best
+                hidden.remove(i)
+                if hidden:
+                    turn = play.send(np.array([mechanism.sign(r, i)], np.int8))
 
 
 def best_chance(mechanism, o, guesses, needed):

@@ -44,6 +44,13 @@ def test_lem_bound_of_the_mad_of_a_binomial_is_attained_by_one_fair_coin():
     assert deviation(1, HALF) ** 2 == HALF * HALF
 
 
+def test_subsec_symmetric_algorithms_on_01_count_is_the_number_of_ones():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 5):
+        for data in product((0, 1), repeat=n):
+            assert count(n).run(np.array(data), rng).tolist() == [sum(data)]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_prop_ora_efficacy_for_count_approaches_half_by_enumeration(exact, n):
     # 1/2 + E|O - n/2| / n for every number of guesses: all elements share their loss.

@@ -1,19 +1,20 @@
 """Chapter "DP-SGD": what of it is computable without a model.
 
 One step of DP-SGD on gradients that are zero but for one coordinate each is a noisy
-count-in-sets; what many subsampled steps say is a product. Training and the paper's
-figures come with the DP-SGD auditor and are not tested here.
+count-in-sets; what many subsampled steps say is a product. The mechanism and the
+guesser of the paper's experiments are here; its figures are in ``lab/tests/paper``.
 """
 
 from itertools import product
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.sampling import Poisson
-from dpaudit.dpsgd.sums import canary_log_odds
+from dpaudit.dpsgd.sums import DiracSums, canary_log_odds
+from dpaudit.game import Extremes
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import GaussianDP
@@ -176,3 +177,80 @@ def test_alg_dp_sgd_step_interferes_more_with_more_elements_per_coordinate():
         mechanism = CountInSets(elements=8, set_size=s, noise=GaussianNoise(sigma=1.0))
         average = levels(mechanism, elements=8).average_element_accuracy.value
         assert average == pytest.approx(value, abs=1e-6)
+
+
+# The experiments: d = 1000, T = 100, sample rate 1/10, noise for epsilon = 2
+
+D, T, RATE, SIGMA = 1000, 100, 0.1, 2.4224014
+
+
+def run_of_experiment(s, number):
+    """Coins, and what is seen of one run with so many elements per coordinate."""
+    mechanism = DiracSums(
+        coordinates=D,
+        per_coordinate=s,
+        sampling=Poisson(rate=RATE),
+        sigma=SIGMA,
+        steps=T,
+    )
+    rng = np.random.default_rng(number)
+    bits = rng.integers(0, 2, D * s)
+    return mechanism, bits, mechanism.run(mechanism.pairs.choose(bits), rng)
+
+
+@pytest.mark.parametrize("s", [1, 5])
+def test_subsec_experiments_dp_sgd_adds_up_what_is_sampled_and_noise(s):
+    # The sum of all updates at a coordinate of h included elements: as many as join,
+    # Bin(100 h, 1/10), and N(0, 100 sigma^2). Its distribution function at it is
+    # uniform; so it is for the printed algorithm. A false alarm has chance 1e-4.
+    def uniform(ones, total):
+        joined = np.arange(T * s + 1)
+        chances = stats.binom.pmf(joined, T * ones[:, np.newaxis], RATE)
+        apart = (total[:, np.newaxis] - joined) / (SIGMA * T**0.5)
+        return (chances * special.ndtr(apart)).sum(axis=1)
+
+    def is_uniform(values):
+        return stats.kstest(values, "uniform").pvalue > 1e-4
+
+    _, bits, seen = run_of_experiment(s, 1)
+    assert is_uniform(uniform(bits.reshape(D, s).sum(axis=1), seen.total))
+
+    rng, d = np.random.default_rng(2), 200
+    bits = rng.integers(0, 2, d * s)
+    gradients = dirac(bits, coordinates=d, size=1.0)
+    weights = np.zeros(d)
+    for _ in range(T):
+        batch = gradients[rng.random(d * s) < RATE]
+        weights = dp_sgd_step(
+            batch, clip=1.0, sigma=SIGMA, rate=-1.0, weights=weights, rng=rng
+        )
+    assert is_uniform(uniform(bits.reshape(d, s).sum(axis=1), weights))
+
+
+@pytest.mark.parametrize("s", [1, 5])
+def test_subsec_experiments_dp_sgd_says_how_likely_each_coin_is(s):
+    # Of 5,000 coins or more as many are +1 as are to be expected where log-odds are
+    # low, in the middle, and high: to four deviations, a chance below 1e-4 each.
+    games = [run_of_experiment(s, number) for number in range(5 // s)]
+    log_odds = np.concatenate([m.log_odds(seen) for m, _, seen in games])
+    bits = np.concatenate([bits for _, bits, _ in games])
+    chances = special.expit(log_odds)
+    for part in np.array_split(np.argsort(log_odds), 3):
+        spread = np.sqrt(np.sum(chances[part] * (1 - chances[part])) * s)
+        assert abs(bits[part].sum() - chances[part].sum()) < 4 * spread
+    assert np.ptp(chances) > 0.5
+
+
+@pytest.mark.parametrize("s", [1, 5])
+def test_subsec_experiments_guesser_names_the_highest_and_the_lowest_sums(s):
+    # k = 100: +1 for the 50 elements at the highest sums, -1 for those at the lowest.
+    _, bits, seen = run_of_experiment(s, 3)
+    guesser = Extremes(score=lambda seen: np.repeat(seen.total, s), top=50, bottom=50)
+    made = guesser.guess(seen)
+    order = sorted(range(D), key=lambda coordinate: seen.total[coordinate])
+    elements = np.arange(D * s).reshape(D, s)
+    lowest, highest = elements[order[: 50 // s]], elements[order[-50 // s :]]
+    assert set(made.index[made.guess == 1]) == set(highest.ravel())
+    assert set(made.index[made.guess == -1]) == set(lowest.ravel())
+    # About 70 of the guesses are right, and no more than half with chance below 1e-3.
+    assert np.sum((made.guess == 1) == (bits[made.index] == 1)) > 50

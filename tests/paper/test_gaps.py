@@ -45,16 +45,17 @@ def all_guessers(outputs, n, *, least=1):
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
-def test_def_local_randomized_response_keeps_each_element_with_chance_p(epsilon):
+def test_def_local_randomized_response_keeps_each_element_with_chance_p(
+    check_runs, epsilon
+):
     mechanism = LocalRandomisedResponse(epsilon=epsilon)
     keep = exp(epsilon) / (1 + exp(epsilon))
-    outputs = mechanism.outputs(3)
+    outputs = [tuple(output) for output in mechanism.outputs(3)]
     for data in product((-1, 1), repeat=3):
-        for output, chance in zip(
-            outputs, mechanism.distribution(np.array(data)), strict=True
-        ):
-            kept = sum(a == b for a, b in zip(data, output, strict=True))
-            assert chance == pytest.approx(keep**kept * (1 - keep) ** (3 - kept))
+        kept = [sum(np.equal(data, output)) for output in outputs]
+        printed = [keep**k * (1 - keep) ** (3 - k) for k in kept]
+        assert mechanism.distribution(np.array(data)) == pytest.approx(printed)
+        check_runs(mechanism, data, dict(zip(outputs, printed, strict=True)))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 4.0])
@@ -88,11 +89,12 @@ def test_prop_ora_is_tight_for_local_randomized_response_in_whole_audits(epsilon
 # Name and shame
 
 
-def test_def_name_and_shame_publishes_one_element_at_random():
+def test_def_name_and_shame_publishes_one_element_at_random(check_runs):
     mechanism = NameAndShame(elements=4)
     data = mechanism.pairs.choose(np.array([1, 0, 0, 1]))
     law = dict(zip(mechanism.outputs(4), mechanism.distribution(data), strict=True))
     assert {o: c for o, c in law.items() if c} == {o: 0.25 for o in data.tolist()}
+    check_runs(mechanism, data, {(o,): 0.25 for o in data.tolist()})
 
 
 def shamed(n, *, named):
@@ -168,7 +170,7 @@ def test_cor_ora_is_not_tight_for_nas():
 # All or nothing
 
 
-def test_def_all_or_nothing_publishes_all_or_null():
+def test_def_all_or_nothing_publishes_all_or_null(check_runs):
     mechanism = AllOrNothing(elements=2, probability=0.3)
     law = mechanism.distribution(np.array([1, 0]))
     outputs = mechanism.outputs(2)
@@ -178,6 +180,7 @@ def test_def_all_or_nothing_publishes_all_or_null():
         o.tolist() for o, c in zip(outputs, law, strict=True) if c and o is not None
     ]
     assert shown == [[1, 0]]
+    check_runs(mechanism, [1, 0], {(1, 0): 0.3, None: 0.7})
 
 
 def all_or_nothing(n, chance):

@@ -50,6 +50,13 @@ def design(n, guesses, epsilon=1.0):
 
 
 def test_def_local_algorithms_apply_one_sub_algorithm_to_each_element():
+    # To all elements at once or to one after the other, with the same randomness.
+    data = np.random.default_rng(2).choice([-1, 1], 50)
+    for mechanism in (LocalRandomisedResponse(epsilon=0.8), LocalLaplace(epsilon=0.8)):
+        rng = np.random.default_rng(3)
+        one_by_one = [mechanism.run(data[i : i + 1], rng)[0] for i in range(50)]
+        whole = mechanism.run(data, np.random.default_rng(3))
+        np.testing.assert_array_equal(whole, one_by_one)
     # Randomised response: the law on three elements is a product of three laws.
     mechanism = LocalRandomisedResponse(epsilon=0.8)
     for data in product((-1, 1), repeat=3):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from dpaudit import Design, OneRun, Pairs, PureDP, SeparateRuns, audit_classic
-from dpaudit.bounds import Counts
-from dpaudit.bounds.exact import Exact, Pure
+from dpaudit import Design, OneRun, Pairs, PureDP, SeparateRuns
+from dpaudit.bounds import Counts, CountsAsMade
+from dpaudit.bounds.exact import AsMade, Exact, Pure
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.game import Confident
-from dpaudit.game.auditors import play_one_run
+from dpaudit.game.auditors import audit_classic, play_one_run
 from dpaudit.game.coins import Coins
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.sets import count
@@ -63,18 +63,20 @@ def test_def_max_divergence_total_variation_distance_where_chances_are_zero():
     assert told.total_variation[0] == 0.5
 
 
-def test_alg_one_run_auditing_auditor_counts_right_and_taken_guesses():
+def test_alg_one_run_auditing_auditor_counts_right_and_taken_guesses(binomial):
     n, key = 500, fixed_key(bytes(range(32)))
     mechanism = LocalLaplace(epsilon=1.0)
     guesser = Confident(mechanism=mechanism, threshold=0.5, guesses=n)
-    design = Design(canaries=n, rules=OneRun(guesses=n), claim=CLAIM)
-    transcript = play_one_run(
-        mechanism,
-        guesser,
-        pairs=mechanism.pairs,
-        design=design,
-        rng=np.random.default_rng(3),
-        key=key,
+    as_made, fixed = (
+        play_one_run(
+            mechanism,
+            guesser,
+            pairs=mechanism.pairs,
+            design=Design(canaries=n, rules=OneRun(guesses=guesses), claim=CLAIM),
+            rng=np.random.default_rng(3),
+            key=key,
+        )
+        for guesses in (None, n)
     )
     # The algorithm as printed, with the same coins and the same randomness.
     s = [1 if bit else -1 for bit in Coins(key=key, count=n).bits()]
@@ -84,9 +86,11 @@ def test_alg_one_run_auditing_auditor_counts_right_and_taken_guesses():
     v = sum(guess == sign for guess, sign in zip(t, s, strict=True))
     r = sum(guess != 0 for guess in t)
     assert 0 < v < r < n
-    assert np.count_nonzero(transcript.guess) == r
-    assert np.count_nonzero(transcript.guess == transcript.truth) == v
-    assert transcript.reading().correct == v
+    assert as_made.reading() == CountsAsMade(canaries=n, guesses=r, correct=v)
+    bound = AsMade().epsilon_lower(as_made.reading(), delta=0.0, alpha=0.05)
+    assert bound.epsilon_lower == pytest.approx(binomial.bound(r, v, 0.05), abs=1e-6)
+    # With a number that was fixed, a guess not made counts as wrong.
+    assert fixed.reading() == Counts(canaries=n, guesses=n, correct=v, abstained=n - r)
 
 
 def least_rejected(bound, m, r, epsilon, delta):

@@ -19,6 +19,7 @@ from dpaudit import (
 )
 from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.power import estimate
 from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.exposure import AllOrNothing
@@ -48,6 +49,11 @@ def p(epsilon):
 def pure_bound(r, v, beta):
     counts = Counts(canaries=r, guesses=r, correct=v)
     return Pure().epsilon_lower(counts, delta=0.0, alpha=beta).epsilon_lower
+
+
+def estimated(r, v):
+    """p^-1(v / r), 0 if it is negative."""
+    return estimate(Counts(canaries=r, guesses=r, correct=v)).epsilon_estimate
 
 
 def claim(epsilon):
@@ -314,18 +320,20 @@ def test_def_asymptotic_validity_needs_unlimited_guesses(binomial):
     # Printed for every strategy. A strategy that guesses one coin of randomised
     # response, whatever n is, has an infinite estimation with chance p(epsilon).
     epsilon, a = 1.0, 0.5
-    above = [
-        mass
-        for v, mass in enumerate(binomial.law(1, p(epsilon)))
-        if special.logit(float(v)) > epsilon + a
-    ]
-    assert sum(above) == pytest.approx(p(epsilon))
+    assert [estimated(1, v) for v in (0, 1)] == [0, inf]
     # (The bound of such a guess is 0 at 5 %, so it is no fault of validity.)
     assert pure_bound(1, 1, 0.05) == 0
     # With more and more guesses it does hold.
-    chances = [above_estimation(binomial, n, epsilon, a) for n in (10, 100, 1000)]
-    assert chances[0] > 0.05
-    assert chances[2] < 1e-6
+    chances = []
+    for n in (1, 10, 100, 1000):
+        estimations = np.array([estimated(n, v) for v in range(n + 1)])
+        printed = np.maximum(0, special.logit(np.arange(n + 1) / n))
+        np.testing.assert_allclose(estimations, printed, atol=1e-12)
+        law = binomial.float_law(n, p(epsilon))
+        chances.append(law[estimations > epsilon + a].sum())
+    assert chances[0] == pytest.approx(p(epsilon))
+    assert chances[1] > 0.05
+    assert chances[3] < 1e-6
 
 
 def above_estimation(binomial, n, epsilon, a):

@@ -16,7 +16,7 @@ from dpaudit_lab.paper.counting import (
     steinke,
 )
 from dpaudit_lab.paper.names import FIGURES
-from dpaudit_lab.paper.training import EPSILON, one_training
+from dpaudit_lab.paper.training import EPSILON, NOISE, one_training
 
 
 def test_the_paper_s_guesser_takes_the_highest_and_the_lowest_sums():
@@ -26,6 +26,35 @@ def test_the_paper_s_guesser_takes_the_highest_and_the_lowest_sums():
     pairs = one.bits.reshape(1000, 2)
     low, high = pairs[order[:50]], pairs[order[-50:]]
     assert one.right_by_sums(200) == np.sum(low == 0) + np.sum(high == 1)
+
+
+def right_guesses(elements, k, noise, rng):
+    """How many of k guesses are right: the paper's experiment, written out."""
+    d, s = min(elements, 1000), max(1, elements // 1000)
+    bits = rng.integers(0, 2, (d, s))
+    updates = rng.binomial(100 * bits.sum(axis=1), 0.1) + rng.normal(0, 10 * noise, d)
+    ranked = bits[np.argsort(updates)].ravel()
+    return np.sum(ranked[: k // 2] == 0) + np.sum(ranked[-(k // 2) :] == 1)
+
+
+@pytest.mark.parametrize(
+    ("trial", "setting", "key", "n", "k"),
+    [
+        (guesses.trial, {"epsilon": 2.0}, "sums 500", 5000, 500),
+        (elements.trial, {"epsilon": 2.0, "elements": 500}, "sums", 500, 100),
+        (elements.trial, {"epsilon": 8.0, "elements": 5000}, "sums", 5000, 100),
+    ],
+)
+def test_right_guesses_are_those_of_the_experiment_written_out(
+    trial, setting, key, n, k
+):
+    """Of 25 runs each; a right program fails with chance 1e-4 by the normal law."""
+    rng = np.random.default_rng(5)
+    found = [trial(setting, rng)[key] for _ in range(25)]
+    noise = NOISE[setting["epsilon"]]
+    expected = [right_guesses(n, k, noise, rng) for _ in range(400)]
+    error = hypot(np.std(found) / 25**0.5, np.std(expected) / 400**0.5)
+    assert abs(np.mean(found) - np.mean(expected)) < 4.1 * error
 
 
 def test_likelihood_guesses_go_by_how_far_the_posterior_is_from_one_half():
