@@ -130,6 +130,20 @@ def calls(row: Row, request: pytest.FixtureRequest) -> Iterator[Callable[[], Non
             yield partial(function, **given)
 
 
+def without_label(row: Row) -> set[str]:
+    """Return what of a row's code does not have its label in a docstring.
+
+    It may be the docstring of its class or its module.
+    """
+    return {named for named in row.code if f'"{row.label}"' not in _docstrings(named)}
+
+
+def _docstrings(named: str) -> str:
+    module_name, name = named.split(":")
+    around = [module_name, f"{module_name}:{name.split('.')[0]}", named]
+    return "\n".join(resolve_name(each).__doc__ or "" for each in around)
+
+
 def never_run(row: Row, request: pytest.FixtureRequest) -> set[str]:
     """Return what of a row's code its tests do not enter."""
     left = set(row.code)

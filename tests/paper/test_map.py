@@ -21,6 +21,7 @@ from paper_map import (
     passes,
     returned,
     rows,
+    without_label,
 )
 
 from dpaudit import OneRun, Pairs
@@ -223,6 +224,24 @@ def test_every_statement_that_needs_a_correction_is_explained():
 )
 def test_the_tests_of_a_row_run_the_code_that_it_names(request, row):
     assert not never_run(row, request)
+
+
+def test_docstrings_of_what_a_row_names_have_its_label():
+    """All of it where it is an object, and something where it is a theorem."""
+    for row in ROWS:
+        if row.label and row.code:
+            lacking = without_label(row)
+            assert lacking != set(row.code), row.statement
+            assert not lacking or row.table == "Theorems checked", lacking
+
+
+def test_docstrings_have_no_label_that_the_paper_has_not():
+    label = re.compile(
+        r'"((?:def|thm|lem|lemma|prop|cor|theorem|alg|fig)[\w-]*:[\w-]+)"'
+    )
+    known = {*LABELS, *TEXTS, *FIGURES}
+    for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("lab/src/**/*.py")]:
+        assert known.issuperset(label.findall(path.read_text("utf-8"))), path
 
 
 def test_only_facts_of_mathematics_name_no_code():

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from paper_map import failing, never_run, returned, rows
+from paper_map import failing, never_run, returned, rows, without_label
 
 from dpaudit_lab.paper.names import FIGURES
 
@@ -19,6 +19,10 @@ def test_every_figure_is_in_the_map_with_its_number_label_and_command():
         (figure.number, figure.label, f"`dpaudit-lab reproduce {name}`")
         for name, figure in FIGURES.items()
     ]
+
+
+def test_docstrings_of_what_a_figure_names_have_its_label():
+    assert not set().union(*map(without_label, ROWS))
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.label) for row in ROWS])

@@ -41,6 +41,8 @@ _CHUNK = 4096
 class Adaptive(GameBound[Counts]):
     """The ramp bound.
 
+    Reference: Keinan, Shenfeld and Ligett, "prop:adaptive-ora-is-valid".
+
     Example:
         >>> counts = Counts(
         ...     canaries=100_000, guesses=1510, correct=1439, adaptive=True

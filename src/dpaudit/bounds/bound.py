@@ -267,6 +267,13 @@ class Bound(Protocol[R_contra]):
 class GameBound(ABC, Generic[R]):
     """The bound of a game: it also tests claims, points and whole curves.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:validity",
+    "def:ora-asymptotic-tightness", "def:clopper-pearson-lower",
+    "lem:condition-for-validity", "lem:privacy-estimations-and-bounds",
+    "prop:asymptotic-validity-estimations-and-bounds",
+    "prop:validity-implies-asymptotic-validity",
+    "prop:characterization-of-asymptotic-tightness-of-valid-auditors".
+
     Attributes:
         method: Name of the bound.
         reference: Where its proof stands.

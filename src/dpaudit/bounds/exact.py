@@ -160,6 +160,8 @@ def _log_slack(counts: Counts, delta: float) -> float:
 class Pure(GameBound[Counts]):
     """The bound at delta = 0.
 
+    Reference: Keinan, Shenfeld and Ligett, "prop:one-run-auditing-is-valid".
+
     Example:
         >>> counts = Counts(canaries=100, guesses=100, correct=75)
         >>> round(Pure().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower, 6)
@@ -222,6 +224,9 @@ whatever the program does; method as made, tier A)
 @dataclass(frozen=True, slots=True)
 class SeparateRunsBound(GameBound[Counts]):
     """The bound for independent runs; ``canaries`` counts the runs.
+
+    Reference: Keinan, Shenfeld and Ligett, "prop:classic-auditing-is-valid",
+    "lem:classic-auditing-is-tight".
 
     Example:
         >>> runs = Counts(canaries=1000, guesses=1000, correct=880)

@@ -77,6 +77,8 @@ def mechanism_ceiling(
 def estimate(counts: Counts) -> PointEstimate:
     """Return the epsilon at which as many right guesses would be expected.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:asymptotic-validity".
+
     Example:
         >>> print(estimate(Counts(canaries=100, guesses=100, correct=75)))
         epsilon about 1.1 (an estimate, not a bound)

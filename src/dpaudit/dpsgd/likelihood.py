@@ -56,6 +56,8 @@ _RANGE = 600.0  # largest log of a product before it is taken
 class CountLikelihood:
     """Log-likelihoods of the number of ones at each coordinate, one step at a time.
 
+    Reference: Keinan, Shenfeld and Ligett, "alg:dp-sgd".
+
     Args:
         coordinates: How many coordinates.
         per_coordinate: Canaries at each.

@@ -73,6 +73,8 @@ class SeenSums:
 class DiracSums:
     """Noisy sums of Dirac canaries over many steps.
 
+    Reference: Keinan, Shenfeld and Ligett, "subsec:experiments".
+
     Attributes:
         coordinates: How many coordinates hold canaries.
         per_coordinate: Canaries at each.

@@ -61,6 +61,8 @@ def audit_one_run(
 ) -> Result:
     """Audit a mechanism in one run.
 
+    Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor".
+
     Args:
         mechanism: What is audited.
         guesser: Sees the output and guesses.
@@ -104,7 +106,10 @@ def play_one_run(
     rng: np.random.Generator,
     key: Key,
 ) -> Transcript:
-    """Play the game of a one-run audit, without judging it."""
+    """Play the game of a one-run audit, without judging it.
+
+    Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor".
+    """
     _validate.kind("design", design, Design)
     if design.rules.adaptive:
         raise InvalidRunError(
@@ -163,6 +168,8 @@ def audit_adaptive(
 ) -> Result:
     """Audit a mechanism in one run, revealing coins as they are guessed.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:adaptive-ora".
+
     Args:
         mechanism: What is audited.
         guesser: Sees the output, guesses in turns, and learns each turn's coins.
@@ -187,7 +194,10 @@ def play_adaptive(
     rng: np.random.Generator,
     key: Key,
 ) -> Transcript:
-    """Play the game of an adaptive audit, without judging it."""
+    """Play the game of an adaptive audit, without judging it.
+
+    Reference: Keinan, Shenfeld and Ligett, "def:adaptive-ora".
+    """
     _validate.kind("design", design, Design)
     if not design.rules.adaptive:
         raise InvalidRunError(
@@ -233,6 +243,8 @@ def audit_classic(
     key: Key | None = None,
 ) -> Result:
     """Audit a mechanism in many runs.
+
+    Reference: Keinan, Shenfeld and Ligett, "alg:classic-auditor".
 
     Args:
         mechanism: What is audited.

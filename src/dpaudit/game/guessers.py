@@ -93,6 +93,9 @@ class AdaptiveGuesser(Protocol[O_contra]):
 class MostLikely(Generic[O]):
     """Guesses the coins that are known best: the optimal guesser of ``guesses`` coins.
 
+    Reference: Keinan, Shenfeld and Ligett, "sec:efficacy",
+    "thm-restated:optimal-efficacy-with-abstentions".
+
     Attributes:
         mechanism: Says what an output tells about each coin.
         guesses: How many to guess.
@@ -116,6 +119,8 @@ class MostLikely(Generic[O]):
 class Everyone(Generic[O]):
     """Guesses every coin the likelier way, in order: without abstention.
 
+    Reference: Keinan, Shenfeld and Ligett, "sec:efficacy".
+
     Attributes:
         mechanism: Says what an output tells about each coin.
     """
@@ -136,6 +141,9 @@ class Echo:
 
     For randomised response that is the optimal guesser without abstention.
 
+    Reference: Keinan, Shenfeld and Ligett,
+    "prop:ora-is-tight-for-local-randomized-response".
+
     Example:
         >>> Echo().guess(np.array([1, -1], np.int8)).guess
         array([ 1, -1], dtype=int8)
@@ -150,6 +158,8 @@ class Echo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confident(Generic[O]):
     """Guesses only coins whose log-odds reach a threshold, and never too many.
+
+    Reference: Keinan, Shenfeld and Ligett, "sec:efficacy".
 
     Attributes:
         mechanism: Says what an output tells about each coin.
@@ -177,6 +187,8 @@ class Confident(Generic[O]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extremes(Generic[O]):
     """Guesses +1 for the highest scores and -1 for the lowest.
+
+    Reference: Keinan, Shenfeld and Ligett, "subsec:experiments".
 
     Attributes:
         score: Gives each canary a score, higher where +1 is more likely.
@@ -267,6 +279,8 @@ class AdaptiveMostLikely(Generic[O]):
     guess follows the rules: nothing for a count, its chance for bets, its log-odds for
     rounds, the free slot of the weight nearest to its confidence for classes. If the
     rules say which round a canary is played in, it keeps to that.
+
+    Reference: Keinan, Shenfeld and Ligett, "subsec:adaptive-ora".
 
     Attributes:
         mechanism: Says what an output and revealed coins tell about the next ones.

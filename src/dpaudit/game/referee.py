@@ -26,6 +26,9 @@ __all__ = ["Referee", "checked"]
 class Referee:
     """Opens a game with a design and a key, takes guesses, and writes them down.
 
+    Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor",
+    "def:adaptive-ora".
+
     Example:
         >>> from dpaudit import AdaptiveCount, PureDP
         >>> rules = AdaptiveCount(guesses=2)

@@ -76,6 +76,9 @@ Floats: TypeAlias = NDArray[np.float64]
 def noiseless_loss(size: int) -> DiscreteLoss:
     """Return the distribution of the loss through the count of ``size`` coins.
 
+    Reference: Keinan, Shenfeld and Ligett,
+    "prop:ora-efficacy-for-count-approaches-half", "lemma:privacy-loss-of-count".
+
     Example:
         >>> loss = noiseless_loss(3)  # counts 1 or 2; 0 or 3
         >>> loss.values.round(4), loss.probabilities

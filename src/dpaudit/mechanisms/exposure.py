@@ -49,6 +49,8 @@ _CERTAIN = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
 class NameAndShame(ElementByElement[int]):
     """Publish one element, chosen uniformly.
 
+    Reference: Keinan, Shenfeld and Ligett, "prop:ora-efficacy-for-nas".
+
     Attributes:
         elements: How many elements the data have.
 
@@ -164,6 +166,8 @@ class AllOrNothing:
 
     It offers what the mechanism inside offers: its other capabilities are properties
     that are absent (``hasattr`` says so) where the inner mechanism lacks them.
+
+    Reference: Keinan, Shenfeld and Ligett, "prop:ora-efficacy-for-aon".
 
     Attributes:
         elements: How many elements the data have.

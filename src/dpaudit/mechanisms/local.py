@@ -43,6 +43,9 @@ __all__ = ["LocalGaussian", "LocalLaplace", "LocalRandomisedResponse"]
 class LocalRandomisedResponse(ElementByElement[NDArray[np.int8]]):
     """Keep each value of {-1, +1} with probability p(epsilon), else flip it.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:local-algorithms",
+    "def:differential-privacy".
+
     Attributes:
         epsilon: Its privacy level, exactly.
 
@@ -100,6 +103,9 @@ class LocalRandomisedResponse(ElementByElement[NDArray[np.int8]]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLaplace(ElementByElement[NDArray[np.float64]]):
     """Add Laplace noise of scale 2 / epsilon to each value of {-1, 1}.
+
+    Reference: Keinan, Shenfeld and Ligett, "def:local-algorithms",
+    "prop:local-laplace-efficacy-without-abstentions".
 
     Attributes:
         epsilon: Its privacy level, exactly.

@@ -93,7 +93,10 @@ class ParityPosterior:
 
 
 class OneParity(ABC):
-    """What the parity of all elements says, published as it is or at random."""
+    """What the parity of all elements says, published as it is or at random.
+
+    Reference: Keinan, Shenfeld and Ligett, "prop:ora-efficacy-for-xor".
+    """
 
     __slots__ = ()
 

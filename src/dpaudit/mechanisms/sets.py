@@ -57,6 +57,8 @@ _PER_SCALE, _MOST_POINTS = 64, 4096  # of a grid of noisy counts
 class CountInSets:
     """Publish how many ones each set of elements has.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:count-in-sets", "alg:dp-sgd".
+
     Attributes:
         elements: How many elements the data have, each 0 or 1.
         set_size: Elements of a set; the last set may have fewer.
@@ -165,6 +167,8 @@ class CountInSets:
 
 def count(elements: int, noise: Noise = _PLAIN) -> CountInSets:
     """Return the mechanism that publishes how many of all elements are ones.
+
+    Reference: Keinan, Shenfeld and Ligett, "subsec:symmetric-algorithms-on-01".
 
     Example:
         >>> count(4).log_odds(np.array([1])).round(4)  # 1 to 3

@@ -92,6 +92,8 @@ def _one_log_mass(right: float, r: float, log_odds: float) -> float:
 def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
     """Return (log P[B >= v], log P[B < v]) for B ~ Bin(r, expit(log_odds)).
 
+    Reference: Keinan, Shenfeld and Ligett, "def:stochastic-dominance".
+
     Example:
         >>> round(log_tails(21000, 30000, 0.0)[0], 7)
         -2473.2199657
@@ -292,6 +294,8 @@ def log_odds_limit(hits: int, trials: int, *, log_alpha: float) -> float:
     It is the largest log-odds at which as many hits or more have a probability of at
     most alpha; 0.0 if even a rate of one half is not rejected.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:clopper-pearson-lower".
+
     Example:
         >>> round(log_odds_limit(75, 100, log_alpha=np.log(0.05)), 6)
         0.702214
@@ -304,6 +308,9 @@ def rate_limits(hits: float, trials: float, *, alpha: float) -> tuple[float, flo
 
     Numbers that are not whole stand for trials of unequal weight, and the limits are
     then rough ones.
+
+    Reference: Keinan, Shenfeld and Ligett, "lem:convergence-of-clopper-pearson-lower",
+    "lem:convergence-of-clopper-pearson-lower-for-random-variables".
 
     Example:
         >>> low, high = rate_limits(0, 300, alpha=0.05)

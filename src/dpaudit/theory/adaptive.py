@@ -78,6 +78,8 @@ class GuessCounts:
 def one_run_guesses(size: int, threshold: float) -> GuessCounts:
     """Return the distribution of guesses about one count when no coin is revealed.
 
+    Reference: Keinan, Shenfeld and Ligett, "subsec:aora-count-in-sets".
+
     Args:
         size: Elements that were counted.
         threshold: Smallest size of loss at which an element is guessed; may be
@@ -99,6 +101,8 @@ def one_run_guesses(size: int, threshold: float) -> GuessCounts:
 
 def adaptive_guesses(size: int, threshold: float) -> GuessCounts:
     """Return the distribution of guesses about a count when coins are revealed in turn.
+
+    Reference: Keinan, Shenfeld and Ligett, "subsec:aora-count-in-sets".
 
     Args:
         size: Elements that were counted.

@@ -44,6 +44,8 @@ _CHUNK = 1 << 22  # numbers that are held at once
 class Enumeration:
     """The distribution of all outputs given all coins, and the levels that follow.
 
+    Reference: Keinan, Shenfeld and Ligett, "sec:efficacy".
+
     Attributes:
         table: ``P[o | S]``, a row for each of the ``2^n`` coins, a column per output.
         elements: ``n``.
@@ -80,7 +82,12 @@ class Enumeration:
 
     @property
     def total_variation(self) -> NDArray[np.float64]:
-        """The distance between outputs' distributions given either coin, by element."""
+        """The distance between outputs' distributions given either coin, by element.
+
+        Reference: Keinan, Shenfeld and Ligett,
+        "def:max-divergence-total-variation-distance",
+        "prop:optimal-efficacy-and-total-variation-distance".
+        """
         distance: NDArray[np.float64] = np.abs(self.given(1) - self.given(0)).sum(1) / 2
         return distance
 
@@ -91,7 +98,11 @@ class Enumeration:
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
-        """The accuracy ``p(|l|)`` of the best guess, by output and element."""
+        """The accuracy ``p(|l|)`` of the best guess, by output and element.
+
+        Reference: Keinan, Shenfeld and Ligett,
+        "lem:log-likelihood-ratio-and-total-variation-distance".
+        """
         return np.maximum(self.posterior, 1 - self.posterior)
 
     @property
@@ -171,6 +182,9 @@ class Enumeration:
     def efficacy_of(self, guesses: ArrayLike) -> float:
         """Return E[V / R] of a guesser.
 
+        Reference: Keinan, Shenfeld and Ligett, "def:ora-efficacy",
+        "lem:efficacy-is-mean-of-success-probabilities".
+
         Args:
             guesses: For each output a row of -1, 0 (abstain) or +1 per element, with
                 at least one guess wherever the output can occur.
@@ -218,7 +232,11 @@ class Enumeration:
         return _smallest_epsilon([(self.given(0), self.given(1))], delta)
 
     def worst_case(self, *, delta: float = 0.0) -> float:
-        """Return the DP level at delta of the mechanism on these pairs."""
+        """Return the DP level at delta of the mechanism on these pairs.
+
+        Reference: Keinan, Shenfeld and Ligett, "def:differential-privacy",
+        "def:max-divergence-total-variation-distance".
+        """
         _validate.probability("delta", delta)
         splits = [self._split(i) for i in range(self.elements)]
         rows = [(split[:, 0], split[:, 1]) for split in splits]

@@ -151,6 +151,12 @@ def levels(
 ) -> Levels:
     """Return the privacy levels of a mechanism on its pairs.
 
+    Reference: Keinan, Shenfeld and Ligett, "sec:efficacy",
+    "lem:ora-efficacy-and-tightness", "lem:efficacy-and-tightness",
+    "lem-restated:efficacy-and-tightness", "thm:optimal-efficacy-without-abstentions",
+    "thm:condition-for-tightness-without-abstentions",
+    "lem:bounds-approach-efficacy-for-local-algorithms".
+
     Args:
         mechanism: Offers ``loss_distribution``; or ``distribution`` and ``pairs``, for
             at most 12 elements; or ``run``, ``log_odds`` and ``pairs``.

@@ -83,6 +83,9 @@ def average_case(losses: LossDistribution) -> float:
 def best(losses: LossDistribution, guesses: int) -> float:
     """Return the mean accuracy of the best guesses about the ``guesses`` best elements.
 
+    Reference: Keinan, Shenfeld and Ligett, "thm:optimal-efficacy-with-abstentions",
+    "thm-restated:condition-for-tightness-of-ora-with-abstentions".
+
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)

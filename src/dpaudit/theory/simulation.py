@@ -123,6 +123,9 @@ def efficacy(
 ) -> Estimate:
     """Measure E[V / R], the efficacy of a guesser, with a 99 % interval.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:ora-efficacy",
+    "thm-restated:optimal-efficacy-without-abstentions".
+
     Args:
         mechanism: What is audited.
         guesser: Guesses all at once from the output, at least one coin in every run.

@@ -168,6 +168,11 @@ def tightness(
 ) -> Tightness:
     """Return the evidence for a mechanism whose distribution of losses is known.
 
+    Reference: Keinan, Shenfeld and Ligett, "def:asymptotic-tightness",
+    "thm:condition-for-tightness-of-ora-with-abstentions",
+    "theorem:ora-is-tight-for-local-algorithms", "cor:ora-is-not-tight-for-nas",
+    "cor:ora-is-not-tight-for-aon", "cor:ora-is-not-tight-for-xor".
+
     Args:
         losses_at: The distribution of losses for a number of elements.
         thresholds: Sizes of loss below the DP level, the largest close to it.
@@ -263,6 +268,9 @@ def count_in_sets_tightness(
     log2_sizes: Sequence[int] = _LOG2_SIZES,
 ) -> Tightness:
     """Return the evidence for noiseless count-in-sets, up to sizes beyond floats.
+
+    Reference: Keinan, Shenfeld and Ligett,
+    "prop:condition-for-tightness-of-ora-for-count-in-sets".
 
     Args:
         sets: How the sets grow.

@@ -7,8 +7,8 @@ valid for neither: an output may decide the number. Valid for one run are 200 mo
 likely guesses; valid adaptively are a number committed beforehand, bets (where delta's
 price leaves something of alpha), and limited rounds.
 
-Reference: Keinan, Shenfeld and Ligett, section "Adaptive ORA",
-https://arxiv.org/abs/2503.07199; docs/explanation/adaptive-rules.md.
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section
+"Adaptive ORA", Figure "fig:dp-sgd-ora-vs-aora"; docs/explanation/adaptive-rules.md.
 """
 
 from collections.abc import Sequence

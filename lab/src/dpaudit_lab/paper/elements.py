@@ -4,6 +4,11 @@
 coordinates have one each, more share. The paper prints two of its means: 0.49 with one
 element per coordinate, 0.62 with eight. It does not print the other numbers of elements
 that it tried, nor the epsilons of the figure with several: these are ours.
+
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, Figures
+"fig:effect-of-elements-number-single-epsilon",
+"fig:effect-of-elements-number-single-epsilon-efficacy" and
+"fig:effect-of-elements-number-multiple-epsilons".
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,11 @@
 and ours take from 1 to 100 per cent of the guesses about it; so the points of a curve
 come from the same runs. The paper does not print the fractions that it tried, nor the
 epsilons of the figure with several: these are ours.
+
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, Figures
+"fig:effect-of-taken-guesses-number-single-epsilon",
+"fig:effect-of-taken-guesses-number-single-epsilon-efficacy" and
+"fig:effect-of-taken-guesses-number-multiple-epsilons".
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,9 @@ Every coin is guessed, the likelier way. A guess is right with chance 1 - exp(-e
 2) / 2, and its log-odds, below epsilon, are what bounds converge to: the paper's curve,
 which takes no simulation. Beside it stand mean bounds of audits of growing size.
 
-Reference: Keinan, Shenfeld and Ligett, Proposition
-"prop:local-laplace-efficacy-without-abstentions", https://arxiv.org/abs/2503.07199.
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, Proposition
+"prop:local-laplace-efficacy-without-abstentions" and Figure
+"fig:results-of-ora-for-local-laplace".
 """
 
 from collections.abc import Sequence

@@ -8,8 +8,8 @@ alone decides on it. The number made adaptively may not, as revealed coins do; b
 stand two rules that are valid: a number committed beforehand, two standard deviations
 below the expected one by the exact law, and bets.
 
-Reference: Keinan, Shenfeld and Ligett, section "Count-In-Sets",
-https://arxiv.org/abs/2503.07199.
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section
+"Count-In-Sets", Figure "fig:ora-and-aora-of-count-in-sets".
 """
 
 from collections.abc import Mapping, Sequence

@@ -89,6 +89,8 @@ def probe_sum(
     Runs the function about ``7 * records`` times, three times as often if it takes
     ``scale``. What it changes besides is not put back.
 
+    Reference: Keinan, Shenfeld and Ligett, "alg:dp-sgd".
+
     Args:
         clipped_sum: Takes a batch, and returns the sum of its records' clipped
             gradients just before noise, and nothing else: an array, or a dict, list or
