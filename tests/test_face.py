@@ -47,7 +47,7 @@ def test_what_a_package_lists_is_what_its_stub_shows_and_what_is_fetched(package
 def test_the_face_has_the_tasks_and_the_packages_what_they_are_made_of():
     tasks = {"plan_audit", "register", "audit_scores", "OpacusAudit", "audit_function"}
     assert tasks | {"combine_runs", "explain", "report", "verify"} <= set(dir(dpaudit))
-    assert not {"Counts", "Exact", "Referee"} & set(dpaudit.__all__)
+    assert not {"Counts", "ExactBound", "Referee"} & set(dpaudit.__all__)
     assert dpaudit.__version__ == metadata.version("dpaudit")
 
 
@@ -65,8 +65,8 @@ def test_without_extras_the_face_can_be_listed_and_helped_with():
 
 
 def test_packages_are_there_without_being_imported():
-    done = python("import dpaudit; print(dpaudit.bounds.Exact, dpaudit.errors)")
-    assert "Exact" in done.stdout, done.stderr
+    done = python("import dpaudit; print(dpaudit.bounds.ExactBound, dpaudit.errors)")
+    assert "ExactBound" in done.stdout, done.stderr
     assert "_fetch" not in dir(dpaudit)
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from scipy import stats
 
 from dpaudit.bounds.curve import curve_log_p_value, lines_log_p_value
-from dpaudit.bounds.exact import Exact, Pure, SeparateRunsBound
+from dpaudit.bounds.exact import ExactBound, PureBound, SeparateRunsBound
 from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.privacy.guarantees import GaussianDP
@@ -75,10 +75,12 @@ def measured(name: str, text: str, *, where: str, row: str, command: str) -> Non
     NUMBERS[name] = quoted
 
 
-def of_counts(bound: Exact | Steinke | Pure | SeparateRunsBound, *counts: int) -> float:
+def of_counts(
+    bound: ExactBound | SteinkeBound | PureBound | SeparateRunsBound, *counts: int
+) -> float:
     """Return a lower bound from canaries, guesses and right guesses."""
     m, r, v = counts
-    delta = 0.0 if isinstance(bound, Pure) else DELTA
+    delta = 0.0 if isinstance(bound, PureBound) else DELTA
     reading = Counts(canaries=m, guesses=r, correct=v)
     return bound.epsilon_lower(reading, delta=delta, alpha=ALPHA).epsilon_lower
 
@@ -90,14 +92,14 @@ for row, counts in {
     "d": (100_000, 300, 285),
 }.items():
     for column, bound in {
-        "steinke": Steinke(),
-        "exact": Exact(),
-        "pure": Pure(),
+        "steinke": SteinkeBound(),
+        "exact": ExactBound(),
+        "pure": PureBound(),
     }.items():
         shown(f"{column}_{row}", partial(of_counts, bound, *counts))
 
 
-def of_runs(bound: Exact | SeparateRunsBound, delta: float, *counts: int) -> float:
+def of_runs(bound: ExactBound | SeparateRunsBound, delta: float, *counts: int) -> float:
     """Return a lower bound at alpha = 0.001."""
     n, r, v = counts
     reading = Counts(canaries=n, guesses=r, correct=v)
@@ -109,7 +111,10 @@ for row, (delta, counts) in {
     "b": (1e-4, (50_000, 1_000, 950)),
     "c": (1e-5, (5_000, 500, 450)),
 }.items():
-    for column, bound in {"one_run": Exact(), "classic": SeparateRunsBound()}.items():
+    for column, bound in {
+        "one_run": ExactBound(),
+        "classic": SeparateRunsBound(),
+    }.items():
         shown(f"{column}_runs_{row}", partial(of_runs, bound, delta, *counts))
 
 
@@ -120,7 +125,7 @@ _CLAIM, _COUNTS = GaussianDP(mu=1.0), Counts(canaries=30, guesses=30, correct=27
 def of_points() -> float:
     """Return the best p-value of a single point of the curve."""
     epsilons, deltas = _CLAIM.points()
-    return exp(float(Exact().log_p_values(_COUNTS, epsilons, deltas).min()))
+    return exp(float(ExactBound().log_p_values(_COUNTS, epsilons, deltas).min()))
 
 
 computed("curve_points", 3, of_points)

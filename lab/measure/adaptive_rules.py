@@ -44,10 +44,10 @@ from dpaudit import (
     Design,
     Key,
 )
-from dpaudit.bounds import Counts, Exact, Ranked, RankedLooks, Weighted
+from dpaudit.bounds import Counts, ExactBound, Ranked, RankedBound, Weighted
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.weighted import WeightedBound
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.game import Submission
@@ -301,7 +301,7 @@ def simulated(d: int, s: int, rng: np.random.Generator) -> Simulated:
 
 
 def counted(
-    bound: Exact | Steinke, planned: Callable[[Plan], int]
+    bound: ExactBound | SteinkeBound, planned: Callable[[Plan], int]
 ) -> Callable[[Simulated], float]:
     """Return the rule that counts a planned number of most likely guesses."""
 
@@ -314,7 +314,7 @@ def counted(
 
 @cache
 def count_bound(
-    bound: Exact | Steinke, canaries: int, guesses: int, correct: int
+    bound: ExactBound | SteinkeBound, canaries: int, guesses: int, correct: int
 ) -> float:
     counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
     return bound.epsilon_lower(counts, delta=DELTA, alpha=ALPHA).epsilon_lower
@@ -330,13 +330,13 @@ def in_classes(one: Simulated) -> float:
         correct=tuple(int(part.sum()) for part in parts),
         committed=True,
     )
-    bound = WeightedGuesses()
+    bound = WeightedBound()
     return bound.epsilon_lower(reading, delta=DELTA, alpha=ALPHA).epsilon_lower
 
 
 def ranked(one: Simulated) -> float:
     reading = Ranked(canaries=one.canaries, right=one.right)
-    return RankedLooks().epsilon_lower(reading, delta=DELTA, alpha=ALPHA).epsilon_lower
+    return RankedBound().epsilon_lower(reading, delta=DELTA, alpha=ALPHA).epsilon_lower
 
 
 def gaussian(one: Simulated) -> float:
@@ -470,10 +470,10 @@ def adaptive_rounds(one: Simulated) -> float:
 
 
 ONE_RUN: Mapping[str, Callable[[Simulated], float]] = {
-    "exact, few guesses": counted(Exact(), lambda plan: plan.few),
-    "exact": counted(Exact(), lambda plan: plan.some),
-    "exact, many guesses": counted(Exact(), lambda plan: plan.many),
-    "steinke": counted(Steinke(), lambda plan: plan.some),
+    "exact, few guesses": counted(ExactBound(), lambda plan: plan.few),
+    "exact": counted(ExactBound(), lambda plan: plan.some),
+    "exact, many guesses": counted(ExactBound(), lambda plan: plan.many),
+    "steinke": counted(SteinkeBound(), lambda plan: plan.some),
     "weighted classes": in_classes,
     "ranked": ranked,
 }

@@ -26,20 +26,20 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import ApproxDP
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.adaptive import AdaptiveBound
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import (
     GameBound,
     Grid,
     LowerBound,
-    Promise,
+    PValueProperty,
     first_not_rejected,
-    highest_rejected,
-    largest_rejected,
+    largest_rejected_of_rising,
+    largest_rejected_on_scan,
 )
-from dpaudit.bounds.exact import Exact, SeparateRunsBound
-from dpaudit.bounds.hypergeometric import Hypergeometric
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.exact import ExactBound, SeparateRunsBound
+from dpaudit.bounds.hypergeometric import HypergeometricBound
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import (
     Bets,
     BiasedCoinCounts,
@@ -50,9 +50,9 @@ from dpaudit.bounds.readings import (
     Rounds,
     Weighted,
 )
-from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.bounds.rounds import RoundsBound
+from dpaudit.bounds.unequal import BiasedCoinsBound
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
 from dpaudit.stats.binomial import rate_limits
 
 ALPHA = 0.05
@@ -137,30 +137,32 @@ def unequal(right: Right, *, committed: bool) -> BiasedCoinCounts:
 
 Reads = Callable[[Right, Stated, np.random.Generator], Reading]
 GAMES: dict[str, tuple[GameBound[Any], Reads]] = {
-    "exact": (Exact(), lambda r, _s, _g: counted(r)),
+    "exact": (ExactBound(), lambda r, _s, _g: counted(r)),
     "separate": (SeparateRunsBound(), lambda r, _s, _g: counted(r)),
-    "random half": (Hypergeometric(), lambda r, _s, _g: half(r)),
-    "adaptive": (Adaptive(), lambda r, _s, _g: counted(r, adaptive=True)),
-    "classes": (WeightedGuesses(), lambda r, _s, _g: classed(r, committed=True)),
+    "random half": (HypergeometricBound(), lambda r, _s, _g: half(r)),
+    "adaptive": (AdaptiveBound(), lambda r, _s, _g: counted(r, adaptive=True)),
+    "classes": (WeightedBound(), lambda r, _s, _g: classed(r, committed=True)),
     "classes by output": (
-        WeightedGuesses(),
+        WeightedBound(),
         lambda r, _s, _g: classed(r, committed=False),
     ),
     "slots": (
-        AdaptiveSlots(),
+        AdaptiveWeightedBound(),
         lambda r, _s, _g: classed(r, committed=True, adaptive=True),
     ),
-    "known bias": (UnequalCoins(), lambda r, _s, _g: unequal(r, committed=True)),
+    "known bias": (BiasedCoinsBound(), lambda r, _s, _g: unequal(r, committed=True)),
     "bias, split by output": (
-        UnequalCoins(),
+        BiasedCoinsBound(),
         lambda r, _s, _g: unequal(r, committed=False),
     ),
-    "ranked": (RankedLooks(), lambda r, _s, _g: Ranked(canaries=N + 100, right=r)),
+    "ranked": (RankedBound(), lambda r, _s, _g: Ranked(canaries=N + 100, right=r)),
     "bets": (
-        Betting(),
-        lambda r, s, _g: Bets(canaries=N, right=r, stakes=special.expit(s)),
+        BettingBound(),
+        lambda r, s, _g: Bets(
+            canaries=N, right=r, stated_probabilities=special.expit(s)
+        ),
     ),
-    "rounds": (StoufferRounds(), in_rounds),
+    "rounds": (RoundsBound(), in_rounds),
 }
 
 
@@ -194,7 +196,9 @@ class Remembering(GameBound[Reading]):
             self._lower = (reading, lower)
         return lower
 
-    def search(self, reading: Reading, *, delta: float, alpha: float) -> Promise | Grid:
+    def search(
+        self, reading: Reading, *, delta: float, alpha: float
+    ) -> PValueProperty | Grid:
         """Return how the bound searches."""
         return self._bound.search(reading, delta=delta, alpha=alpha)
 
@@ -235,10 +239,10 @@ def searched(bound: GameBound[Any], reading: Reading, delta: float) -> float:
     by, how = bound.search(reading, delta=delta, alpha=ALPHA), {"alpha": ALPHA}
     if isinstance(by, Grid):
         found = first_not_rejected(bound, reading, delta=delta, grid=by, **how)
-    elif by is Promise.RISING:
-        found = largest_rejected(bound, reading, delta=delta, **how)
+    elif by is PValueProperty.RISING:
+        found = largest_rejected_of_rising(bound, reading, delta=delta, **how)
     else:
-        found = highest_rejected(bound, reading, delta=delta, **how)
+        found = largest_rejected_on_scan(bound, reading, delta=delta, **how)
     return found.epsilon_lower
 
 
@@ -306,7 +310,7 @@ def rows(
 ) -> Iterator[tuple[str, Row]]:
     for name in names:
         bound, reads = GAMES[name]
-        if not isinstance(bound, RankedLooks | Exact | SeparateRunsBound):
+        if not isinstance(bound, RankedBound | ExactBound | SeparateRunsBound):
             bound = Remembering(bound)
         yield name, play(bound, reads, sets=sets, claims=claims, delta=delta)
 

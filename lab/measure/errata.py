@@ -22,8 +22,8 @@ from in_turn import PairsByResponse, told
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds import Counts, Exact
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds import Counts, ExactBound
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.local import LocalRandomisedResponse
@@ -49,9 +49,9 @@ ALPHA, DELTA = 0.05, 1e-5
 def bounds(elements: int, right: list[int]) -> dict[str, list[float]]:
     """Return the three bounds of each run."""
     ways = {
-        "delta = 1e-5": (Steinke(), DELTA),
-        "delta = 0": (Steinke(), 0.0),
-        "exact at 1e-5": (Exact(), DELTA),
+        "delta = 1e-5": (SteinkeBound(), DELTA),
+        "delta = 0": (SteinkeBound(), 0.0),
+        "exact at 1e-5": (ExactBound(), DELTA),
     }
     found = {}
     for name, (bound, delta) in ways.items():

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds import Counts, Exact
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds import Counts, ExactBound
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.game.guessers import MostLikely
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.local import LocalRandomisedResponse
@@ -75,7 +75,7 @@ def shown(
             correct=int(right[:number].sum()),
             adaptive=True,
         )
-        bound = Adaptive().epsilon_lower(counts, delta=0.0, alpha=ALPHA)
+        bound = AdaptiveBound().epsilon_lower(counts, delta=0.0, alpha=ALPHA)
         found.append(bound.epsilon_lower)
     return found
 
@@ -96,7 +96,7 @@ def at_once(mechanism: CountInSets) -> tuple[float, int]:
         mean = 0.0
         for right in np.flatnonzero(counts):
             read = Counts(canaries=n, guesses=int(number), correct=int(right))
-            bound = Exact().epsilon_lower(read, delta=0.0, alpha=ALPHA)
+            bound = ExactBound().epsilon_lower(read, delta=0.0, alpha=ALPHA)
             mean += counts[right] / 200 * bound.epsilon_lower
         best = max(best, (mean, int(number)))
     return best

@@ -25,7 +25,7 @@ from sweeping import add_line, lines
 
 from dpaudit.bounds import rounds as rounds_bound
 from dpaudit.bounds.readings import Rounds
-from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
@@ -301,7 +301,7 @@ def lost(asked: argparse.Namespace) -> None:
             rounds_bound._LEVELS = 64 if "64" in way else 8
             delta = DELTA if way == "as planned" else 0.0
             sums += [
-                StoufferRounds().log_p_value(reading, epsilon=e, delta=delta)
+                RoundsBound().log_p_value(reading, epsilon=e, delta=delta)
                 <= np.log(ALPHA)
                 for e in tried
             ]

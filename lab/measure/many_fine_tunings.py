@@ -27,7 +27,7 @@ from sweeping import add_line, lines
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.accounting import accountant_curve
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.exact import SeparateRunsBound
 from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.training.language_models import RecordLoss, Tokens, new_tokens, token_gains
@@ -116,8 +116,10 @@ def table(path: Path) -> None:
 
 
 def betting(runs: int, right: np.ndarray, stakes: np.ndarray) -> float:
-    bets = Bets(canaries=runs, right=right, stakes=stakes)
-    return Betting().epsilon_lower(bets, delta=CLAIM.delta, alpha=ALPHA).epsilon_lower
+    bets = Bets(canaries=runs, right=right, stated_probabilities=stakes)
+    return (
+        BettingBound().epsilon_lower(bets, delta=CLAIM.delta, alpha=ALPHA).epsilon_lower
+    )
 
 
 def classic(runs: int, guesses: int, right: int) -> str:

@@ -21,7 +21,7 @@ from scipy import special
 from sweeping import filled
 
 from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design
-from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.game import Referee
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
@@ -81,7 +81,7 @@ def one_game(mechanism: str, guesser: str, rng: np.random.Generator) -> bool:
         made += np.count_nonzero(what)
     reading = referee.close().reading()
     how = {"epsilon": CLAIM.epsilon, "delta": CLAIM.delta}
-    return StoufferRounds().log_p_value(reading, **how) <= np.log(ALPHA)
+    return RoundsBound().log_p_value(reading, **how) <= np.log(ALPHA)
 
 
 def trial(setting: Setting, rng: np.random.Generator) -> Outcome:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dpaudit.bounds import Counts, Exact, Ranked, RankedLooks
+from dpaudit.bounds import Counts, ExactBound, Ranked, RankedBound
 from dpaudit.tables.tally import MOST_RANKED
 
 ALPHA = 0.05
@@ -36,7 +36,7 @@ def ranked(guesses: int, canaries: int, delta: float) -> float:
     so_far = np.floor(np.interp(np.arange(guesses + 1), [0, *places], total))
     right: NDArray[np.bool_] = np.diff(so_far) > 0
     reading = Ranked(canaries=canaries, right=right)
-    return RankedLooks().epsilon_lower(reading, delta=delta, alpha=ALPHA).epsilon_lower
+    return RankedBound().epsilon_lower(reading, delta=delta, alpha=ALPHA).epsilon_lower
 
 
 def best_fixed(canaries: int, delta: float) -> tuple[float, int]:
@@ -45,7 +45,7 @@ def best_fixed(canaries: int, delta: float) -> tuple[float, int]:
     for guesses in map(int, np.geomspace(100, canaries * 0.99, 80)):
         right = int(right_of(guesses, canaries))
         counts = Counts(canaries=canaries, guesses=guesses, correct=right)
-        bound = Exact().epsilon_lower(counts, delta=delta, alpha=ALPHA)
+        bound = ExactBound().epsilon_lower(counts, delta=delta, alpha=ALPHA)
         found.append((bound.epsilon_lower, guesses))
     return max(found)
 

@@ -38,7 +38,7 @@ from dpaudit import (
     audit_one_run,
 )
 from dpaudit.bounds import Counts
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.independent_runs import IndependentRunsBound
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.explanation import Explanation, explain
@@ -138,7 +138,7 @@ def _rehearsed(setting: Setting, rng: np.random.Generator) -> Result:
 def _two_runs(setting: Setting, rng: np.random.Generator) -> float:
     readings = [_rehearsed(setting, rng).reading for _ in range(2)]
     counts = [reading for reading in readings if isinstance(reading, Counts)]
-    bound = IndependentRuns().epsilon_lower(counts, delta=DELTA, alpha=ALPHA)
+    bound = IndependentRunsBound().epsilon_lower(counts, delta=DELTA, alpha=ALPHA)
     return bound.epsilon_lower
 
 

@@ -12,17 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.adaptive import AdaptiveBound
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts
 
 
 def p_value(counts, *, epsilon, delta):
-    return math.exp(Adaptive().log_p_value(counts, epsilon=epsilon, delta=delta))
+    return math.exp(AdaptiveBound().log_p_value(counts, epsilon=epsilon, delta=delta))
 
 
 def lower(counts, *, delta, alpha=0.05):
-    return Adaptive().epsilon_lower(counts, delta=delta, alpha=alpha).epsilon_lower
+    return AdaptiveBound().epsilon_lower(counts, delta=delta, alpha=alpha).epsilon_lower
 
 
 @st.composite
@@ -126,7 +126,7 @@ def test_no_mechanism_and_plan_is_right_so_often_more_often(
     )
     assert most <= p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
     # Nor, where it has been computed, more often than without learning.
-    assert most <= Exact().p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
+    assert most <= ExactBound().p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
 
 
 @cache
@@ -194,7 +194,7 @@ def test_no_plan_whatsoever_for_three_canaries_gains_by_what_it_learns(
         goal = range(v, r + 1)
         most = best_of_plans(3, (1,) * r, goal, epsilon, delta, largest_chance)
         counts = Counts(canaries=3, guesses=r, correct=v)
-        exact = Exact().p_value(counts, epsilon=epsilon, delta=delta)
+        exact = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
         assert most == pytest.approx(exact, abs=1e-8)
         assert most <= p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
 
@@ -276,7 +276,7 @@ def test_the_bound_is_wrong_no_more_often_than_it_says(epsilon, alpha):
 def test_the_worst_mechanism_is_refuted_no_more_often_than_it_says(v):
     """Under the law that attains the exact bound, so many right are no more likely."""
     counts = Counts(canaries=40, guesses=20, correct=v)
-    worst = Exact().p_value(counts, epsilon=math.log(3), delta=1e-3)
+    worst = ExactBound().p_value(counts, epsilon=math.log(3), delta=1e-3)
     assert worst <= p_value(counts, epsilon=math.log(3), delta=1e-3)
 
 

@@ -21,7 +21,7 @@ from dpaudit import (
     Verdict,
     audit_one_run,
 )
-from dpaudit.bounds import AsMade, Counts, CountsAsMade, Exact, Pure
+from dpaudit.bounds import AsMadeBound, Counts, CountsAsMade, ExactBound, PureBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.evidence import evidence_of, seal, verify
 from dpaudit.game.coins import Key
@@ -31,7 +31,7 @@ from dpaudit.game.result import Result, check_reading, conclude
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.testing import fixed_key
 
-BOUND = AsMade()
+BOUND = AsMadeBound()
 
 
 def lower(made, *, delta=0.0, alpha=0.05):
@@ -130,7 +130,7 @@ def test_the_number_made_in_a_bound_for_a_fixed_number_is_wrong_too_often():
     n, delta, alpha = 20_000, 1e-5, 0.05
     named = CountsAsMade(canaries=n, guesses=12, correct=12)
     published = Counts(canaries=n, guesses=12, correct=12)
-    log_p = Exact().log_p_value(published, epsilon=0.0, delta=delta)
+    log_p = ExactBound().log_p_value(published, epsilon=0.0, delta=delta)
     assert log_p <= math.log(alpha)  # 1/60 of the time, beside 5 % of the rest
     assert BOUND.log_p_value(named, epsilon=0.0, delta=delta) > math.log(alpha)
 
@@ -138,7 +138,7 @@ def test_the_number_made_in_a_bound_for_a_fixed_number_is_wrong_too_often():
 def test_without_delta_it_is_the_pure_bound_at_the_number_made():
     for made, correct in [(1, 1), (9, 9), (100, 75), (1000, 1000), (50, 20), (5, 0)]:
         counts = Counts(canaries=made, guesses=made, correct=correct)
-        pure = Pure().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower
+        pure = PureBound().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower
         found = lower(CountsAsMade(canaries=2000, guesses=made, correct=correct))
         assert found == pure
     assert lower(CountsAsMade(canaries=10, guesses=0, correct=0)) == 0.0

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.adaptive import coupling_failure_probability
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.independent_runs import bets_in_a_row
 from dpaudit.bounds.readings import Bets
@@ -22,15 +22,19 @@ from dpaudit.stats.binomial import rate_limits
 def bets(right, stakes, *, canaries=None):
     right = np.asarray(right, bool)
     stakes = np.broadcast_to(np.asarray(stakes, float), right.shape).copy()
-    return Bets(canaries=canaries or max(1, len(right)), right=right, stakes=stakes)
+    return Bets(
+        canaries=canaries or max(1, len(right)),
+        right=right,
+        stated_probabilities=stakes,
+    )
 
 
 def p_value(reading, *, epsilon, delta=0.0):
-    return math.exp(Betting().log_p_value(reading, epsilon=epsilon, delta=delta))
+    return math.exp(BettingBound().log_p_value(reading, epsilon=epsilon, delta=delta))
 
 
 def lower(reading, *, delta=0.0, alpha=0.05, grid=None):
-    bound = Betting(grid=grid or Grid())
+    bound = BettingBound(grid=grid or Grid())
     return bound.epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
 
 
@@ -132,7 +136,7 @@ def test_a_grid_that_starts_higher_pays_less_for_delta():
     reading = bets(np.ones(200, bool), 0.99, canaries=100_000)
     assert lower(reading, delta=2e-6) == 0.0
     assert lower(reading, delta=2e-6, grid=Grid(start=2.0)) > 2.5
-    assert coupling_price(100_000, 0.0, 2e-6) == pytest.approx(0.1)
+    assert coupling_failure_probability(100_000, 0.0, 2e-6) == pytest.approx(0.1)
 
 
 def test_it_finds_most_of_an_epsilon_of_two():

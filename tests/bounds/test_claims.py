@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, judge_claim
+from dpaudit.bounds import (
+    Bets,
+    Counts,
+    ExactBound,
+    Ranked,
+    Rounds,
+    Weighted,
+    judge_claim,
+)
 from dpaudit.bounds.hypergeometric import group_claim
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.independent_runs import IndependentRunsBound
 from dpaudit.bounds.power import design_ceiling, estimate, mechanism_ceiling
 from dpaudit.bounds.readings import BiasedCoinCounts
 from dpaudit.errors import InvalidInputError
@@ -32,7 +40,11 @@ STRONG = [
     Rounds(
         canaries=400, rounds=(PLAYED, PLAYED), round_weights=(1, 1), uniforms=(0.5, 0.5)
     ),
-    Bets(canaries=400, right=np.arange(400) % 40 > 0, stakes=np.full(400, 0.97)),
+    Bets(
+        canaries=400,
+        right=np.arange(400) % 40 > 0,
+        stated_probabilities=np.full(400, 0.97),
+    ),
 ]
 
 
@@ -63,7 +75,7 @@ def test_independent_runs_find_more_and_stay_valid():
     n, p = 50, 1 / (1 + math.exp(-1.0))
     law = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
     logs = [
-        Exact().log_p_value(
+        ExactBound().log_p_value(
             Counts(canaries=n, guesses=n, correct=k), epsilon=1.0, delta=0.0
         )
         for k in range(n + 1)
@@ -80,16 +92,16 @@ def test_independent_runs_find_more_and_stay_valid():
     )
     assert wrong <= 0.05
     run = Counts(canaries=n, guesses=n, correct=45)
-    both = IndependentRuns().log_p_value([run, run], epsilon=1.0, delta=0.0)
+    both = IndependentRunsBound().log_p_value([run, run], epsilon=1.0, delta=0.0)
     assert math.exp(both) == pytest.approx(combined(-2 * logs[45]))
-    one = Exact().epsilon_lower(run, delta=0.0, alpha=0.05).epsilon_lower
-    two = IndependentRuns().epsilon_lower([run, run], delta=0.0, alpha=0.05)
+    one = ExactBound().epsilon_lower(run, delta=0.0, alpha=0.05).epsilon_lower
+    two = IndependentRunsBound().epsilon_lower([run, run], delta=0.0, alpha=0.05)
     assert two.epsilon_lower > one
 
 
 def test_no_runs_cannot_be_combined():
     with pytest.raises(InvalidInputError, match=r"^there must be at least one run"):
-        IndependentRuns().epsilon_lower([], delta=0.0, alpha=0.05)
+        IndependentRunsBound().epsilon_lower([], delta=0.0, alpha=0.05)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +113,7 @@ def test_more_runs_raise_the_ceiling(runs, ceiling):
 
 
 def test_the_ceiling_of_a_design_is_all_guesses_right():
-    seen = Counts(canaries=100, guesses=100, correct=3)
-    found = design_ceiling(seen, delta=0.0, alpha=0.05)
+    found = design_ceiling(canaries=100, guesses=100, delta=0.0, alpha=0.05)
     assert found == pytest.approx(-math.log(0.05**-0.01 - 1), abs=1e-9)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from dpaudit.bounds.exact import Exact, SeparateRunsBound
+from dpaudit.bounds.exact import ExactBound, SeparateRunsBound
 from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.privacy.guarantees import GaussianDP
@@ -260,7 +260,7 @@ def test_the_p_value_never_falls_as_the_claim_gets_weaker(total, epsilon, more, 
 def test_independence_makes_delta_cheap():
     counts = runs(880, 1000)
     delta = 1e-3
-    one_run = Exact().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
+    one_run = ExactBound().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
     assert lower(counts, delta=delta) > one_run
     assert 1.8 < lower(counts, delta=delta) < 2.0  # of log(0.88 / 0.12), 1.99
 
@@ -276,7 +276,7 @@ def test_independence_makes_delta_cheap():
 def test_passed_runs_cost_what_independent_runs_cost(n, r, v, delta, before, after):
     """Not what coins of one run do: m delta is 20 and 5 in the first two."""
     counts = runs(v, n, r)
-    was = Exact().epsilon_lower(counts, delta=delta, alpha=0.001)
+    was = ExactBound().epsilon_lower(counts, delta=delta, alpha=0.001)
     assert was.epsilon_lower == pytest.approx(before, abs=1e-3)
     assert lower(counts, delta=delta, alpha=0.001) == pytest.approx(after, abs=1e-3)
 
@@ -287,7 +287,7 @@ def test_it_is_never_more_than_what_holds_for_one_run(total, epsilon, data):
     v = data.draw(st.integers(0, r))
     delta = data.draw(st.sampled_from([0.0, 1e-5, 1e-2, 0.5]))
     counts = runs(v, total, r)
-    one_run = Exact().p_value(counts, epsilon=epsilon, delta=delta)
+    one_run = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
     assert p_value(counts, epsilon=epsilon, delta=delta) <= one_run * (1 + 1e-9)
 
 

@@ -9,37 +9,37 @@ import pytest
 
 from dpaudit import ApproxDP
 from dpaudit.bounds import (
-    Adaptive,
-    AdaptiveSlots,
-    AsMade,
+    AdaptiveBound,
+    AdaptiveWeightedBound,
+    AsMadeBound,
     Bets,
-    Betting,
+    BettingBound,
     BiasedCoinCounts,
+    BiasedCoinsBound,
     Counts,
     CountsAsMade,
-    Exact,
+    ExactBound,
     HalfCounts,
-    Hypergeometric,
-    IndependentRuns,
+    HypergeometricBound,
+    IndependentRunsBound,
     LowerBound,
     Ranked,
-    RankedLooks,
+    RankedBound,
     Rounds,
+    RoundsBound,
     SeparateRunsBound,
-    Steinke,
-    StoufferRounds,
-    UnequalCoins,
+    SteinkeBound,
     Weighted,
-    WeightedGuesses,
+    WeightedBound,
     judge_claim,
 )
 from dpaudit.bounds.bound import (
     GameBound,
     Grid,
-    Promise,
+    PValueProperty,
     first_not_rejected,
-    highest_rejected,
-    largest_rejected,
+    largest_rejected_of_rising,
+    largest_rejected_on_scan,
     p_value_text,
 )
 from dpaudit.bounds.methods import KNOWN
@@ -62,23 +62,23 @@ UNEQUAL = BiasedCoinCounts(
 )
 RIGHT = np.random.default_rng(7).random(200) < np.linspace(0.97, 0.6, 200)
 GAMES = [
-    (Exact(), COUNTS),
+    (ExactBound(), COUNTS),
     (SeparateRunsBound(), COUNTS),
-    (Steinke(), COUNTS),
-    (Adaptive(), replace(COUNTS, adaptive=True)),
-    (WeightedGuesses(), SLOTS),
-    (WeightedGuesses(), replace(SLOTS, committed=False)),
-    (AdaptiveSlots(), replace(SLOTS, adaptive=True)),
-    (UnequalCoins(), UNEQUAL),
-    (UnequalCoins(), replace(UNEQUAL, committed=False)),
-    (Hypergeometric(), HalfCounts(canaries=200, guesses=60, correct=48)),
-    (RankedLooks(), Ranked(canaries=200, right=RIGHT)),
+    (SteinkeBound(), COUNTS),
+    (AdaptiveBound(), replace(COUNTS, adaptive=True)),
+    (WeightedBound(), SLOTS),
+    (WeightedBound(), replace(SLOTS, committed=False)),
+    (AdaptiveWeightedBound(), replace(SLOTS, adaptive=True)),
+    (BiasedCoinsBound(), UNEQUAL),
+    (BiasedCoinsBound(), replace(UNEQUAL, committed=False)),
+    (HypergeometricBound(), HalfCounts(canaries=200, guesses=60, correct=48)),
+    (RankedBound(), Ranked(canaries=200, right=RIGHT)),
     (
-        Betting(grid=Grid(start=0.505)),
-        Bets(canaries=200, right=RIGHT, stakes=np.full(200, 0.85)),
+        BettingBound(grid=Grid(start=0.505)),
+        Bets(canaries=200, right=RIGHT, stated_probabilities=np.full(200, 0.85)),
     ),
     (
-        StoufferRounds(),
+        RoundsBound(),
         Rounds(
             canaries=140,
             rounds=(PLAYED, PLAYED),
@@ -86,7 +86,7 @@ GAMES = [
             uniforms=(0.3, 0.6),
         ),
     ),
-    (AsMade(), CountsAsMade(canaries=300, guesses=60, correct=52)),
+    (AsMadeBound(), CountsAsMade(canaries=300, guesses=60, correct=52)),
 ]
 games = pytest.mark.parametrize(
     ("bound", "reading"),
@@ -143,7 +143,10 @@ def test_the_bound_is_what_its_search_finds_in_bare_p_values(bound, reading, del
     if isinstance(by, Grid):
         want = first_not_rejected(bound, reading, delta=delta, alpha=ALPHA, grid=by)
     else:
-        search = {Promise.RISING: largest_rejected, Promise.ONE_EVENT: highest_rejected}
+        search = {
+            PValueProperty.RISING: largest_rejected_of_rising,
+            PValueProperty.ONE_EVENT: largest_rejected_on_scan,
+        }
         want = search[by](bound, reading, delta=delta, alpha=ALPHA)
     found = bound.epsilon_lower(reading, delta=delta, alpha=ALPHA)
     lower = found.epsilon_lower
@@ -169,9 +172,9 @@ def test_a_ranking_that_rejected_a_larger_claim_only_refutes_neither():
         ranked = Ranked(
             canaries=150, right=rng.random(150) < np.linspace(0.95, 0.6, 150)
         )
-        lower = RankedLooks().epsilon_lower(ranked, delta=1e-4, alpha=ALPHA)
+        lower = RankedBound().epsilon_lower(ranked, delta=1e-4, alpha=ALPHA)
         above = lower.epsilon_lower + 0.01 * np.arange(1, 12)
-        bare = [RankedLooks().log_p_value(ranked, epsilon=e, delta=1e-4) for e in above]
+        bare = [RankedBound().log_p_value(ranked, epsilon=e, delta=1e-4) for e in above]
         again = np.flatnonzero(np.array(bare) <= np.log(ALPHA))
         for k in again[:1]:
             odd += 1
@@ -180,10 +183,10 @@ def test_a_ranking_that_rejected_a_larger_claim_only_refutes_neither():
     assert odd > 3
 
 
-@pytest.mark.parametrize("bound", [Adaptive(), AdaptiveSlots()])
+@pytest.mark.parametrize("bound", [AdaptiveBound(), AdaptiveWeightedBound()])
 def test_where_delta_is_dear_at_small_epsilons_a_small_claim_is_refuted_too(bound):
     reading = Counts(canaries=10_000, guesses=200, correct=190, adaptive=True)
-    if isinstance(bound, AdaptiveSlots):
+    if isinstance(bound, AdaptiveWeightedBound):
         reading = Weighted(
             canaries=10_000,
             weights=(1.0,),
@@ -196,7 +199,7 @@ def test_where_delta_is_dear_at_small_epsilons_a_small_claim_is_refuted_too(boun
     bare = bound.log_p_value(reading, epsilon=0.1, delta=2e-5)
     assert bound.epsilon_lower(reading, delta=2e-5, alpha=ALPHA).epsilon_lower > 1.5
     assert judge_claim(claim, reading, alpha=ALPHA, bound=bound).refuted
-    assert isinstance(bound, Adaptive) or bare > np.log(ALPHA)
+    assert isinstance(bound, AdaptiveBound) or bare > np.log(ALPHA)
 
 
 def test_a_curve_is_refuted_if_and_only_if_the_bound_reaches_a_point(subtests):
@@ -221,10 +224,14 @@ def test_a_curve_is_refuted_if_and_only_if_the_bound_reaches_a_point(subtests):
 
 def test_independent_runs_agree_with_their_bound():
     runs = [COUNTS, replace(COUNTS, correct=49)]
-    lower = IndependentRuns().epsilon_lower(runs, delta=1e-4, alpha=ALPHA).epsilon_lower
+    lower = (
+        IndependentRunsBound()
+        .epsilon_lower(runs, delta=1e-4, alpha=ALPHA)
+        .epsilon_lower
+    )
     for epsilon in (lower - 1e-6, lower, nextafter(lower, inf), lower + 1e-6):
         claim = ApproxDP(epsilon=epsilon, delta=1e-4)
-        p_value = IndependentRuns().claim_p_value(runs, claim, alpha=ALPHA)
+        p_value = IndependentRunsBound().claim_p_value(runs, claim, alpha=ALPHA)
         assert (p_value <= ALPHA) == (lower >= epsilon)
 
 

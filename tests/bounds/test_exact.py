@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpaudit.bounds import Counts, Exact
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds import Counts, ExactBound
+from dpaudit.bounds.exact import PureBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 
 
@@ -36,7 +36,7 @@ def by_the_book(counts, odds, delta):
 
 @given(counts(), st.integers(1, 50), st.sampled_from([0, 1e-6, 1e-3]))
 def test_p_value_agrees_with_exact_arithmetic(counts, odds, delta):
-    got = Exact().p_value(counts, epsilon=math.log(odds), delta=delta)
+    got = ExactBound().p_value(counts, epsilon=math.log(odds), delta=delta)
     want = by_the_book(counts, Fraction(odds), Fraction(delta))
     assert got == pytest.approx(float(want), rel=1e-7, abs=1e-13)
 
@@ -53,7 +53,7 @@ def test_p_value_agrees_with_exact_arithmetic(counts, odds, delta):
 def test_some_mechanism_attains_it(m, r, v, epsilon, delta, largest_chance):
     """The optimum of a linear program over all mechanisms, solved elsewhere."""
     counts = Counts(canaries=m, guesses=r, correct=v)
-    got = Exact().p_value(counts, epsilon=epsilon, delta=delta)
+    got = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
     assert got == pytest.approx(largest_chance, abs=1e-8)
 
 
@@ -72,7 +72,7 @@ def test_some_mechanism_attains_it(m, r, v, epsilon, delta, largest_chance):
 def test_p_value_gives_the_published_vectors(m, r, v, epsilon, delta, p_value):
     """Computed elsewhere, printed to ten digits."""
     counts = Counts(canaries=m, guesses=r, correct=v)
-    got = Exact().p_value(counts, epsilon=epsilon, delta=delta)
+    got = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
     assert float(f"{got:.10g}") == pytest.approx(p_value, rel=1.1e-9)
 
 
@@ -89,14 +89,14 @@ def test_p_value_gives_the_published_vectors(m, r, v, epsilon, delta, p_value):
 )
 def test_epsilon_lower_gives_the_published_vectors(m, r, v, delta, epsilon_lower):
     counts = Counts(canaries=m, guesses=r, correct=v)
-    found = Exact().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
+    found = ExactBound().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
     assert found == pytest.approx(epsilon_lower, abs=6e-7)
 
 
 @given(counts(), st.floats(0, 8), st.floats(0, 2), st.sampled_from([0, 1e-5]))
 def test_p_value_never_falls_as_the_claim_gets_weaker(counts, epsilon, more, delta):
-    strict = Exact().p_value(counts, epsilon=epsilon, delta=delta)
-    loose = Exact().p_value(counts, epsilon=epsilon + more, delta=delta)
+    strict = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
+    loose = ExactBound().p_value(counts, epsilon=epsilon + more, delta=delta)
     assert strict <= loose * (1 + 1e-9) + 1e-15
 
 
@@ -109,7 +109,7 @@ def test_the_bound_is_wrong_no_more_often_than_it_says(epsilon, alpha):
 
     def bound(correct):
         counts = Counts(canaries=canaries, guesses=canaries, correct=correct)
-        return Exact().epsilon_lower(counts, delta=0.0, alpha=alpha).epsilon_lower
+        return ExactBound().epsilon_lower(counts, delta=0.0, alpha=alpha).epsilon_lower
 
     wrong = sum(p for correct, p in enumerate(chance) if bound(correct) > epsilon)
     assert wrong <= alpha
@@ -117,14 +117,16 @@ def test_the_bound_is_wrong_no_more_often_than_it_says(epsilon, alpha):
 
 def test_the_bound_finds_most_of_a_large_epsilon():
     counts = Counts(canaries=1000, guesses=1000, correct=982)  # about expit(4)
-    found = Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05).epsilon_lower
+    found = ExactBound().epsilon_lower(counts, delta=1e-5, alpha=0.05).epsilon_lower
     assert 3.4 < found < 4.0
 
 
 @pytest.mark.parametrize("correct", [0, 25, 50])
 def test_says_nothing_at_or_below_chance(correct):
     counts = Counts(canaries=1000, guesses=100, correct=correct)
-    assert Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05).epsilon_lower == 0.0
+    assert (
+        ExactBound().epsilon_lower(counts, delta=1e-5, alpha=0.05).epsilon_lower == 0.0
+    )
 
 
 @pytest.mark.parametrize("v", [12, 17, 19, 20])
@@ -150,15 +152,15 @@ def test_the_worst_mechanism_is_refuted_as_often_as_the_p_value_says(v):
     ]
     assert sum(max(x, 0) for x in steps + down) <= Fraction(m, r) * delta
     counts = Counts(canaries=m, guesses=r, correct=v)
-    got = Exact().p_value(counts, epsilon=math.log(3), delta=float(delta))
+    got = ExactBound().p_value(counts, epsilon=math.log(3), delta=float(delta))
     assert got == pytest.approx(float(sum(law[v:])), rel=1e-10)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
-@pytest.mark.parametrize("bound", [Exact(), Pure()])
+@pytest.mark.parametrize("bound", [ExactBound(), PureBound()])
 def test_a_function_of_epsilon_says_what_a_p_value_says(bound, delta):
     seen = Counts(canaries=50, guesses=40, correct=31)
-    if delta and bound == Pure():
+    if delta and bound == PureBound():
         with pytest.raises(InvalidInputError, match="pure bound is for delta=0"):
             bound.log_p_of(seen, delta=delta)
         return
@@ -171,9 +173,9 @@ def test_a_function_of_epsilon_says_what_a_p_value_says(bound, delta):
 def test_a_function_of_epsilon_is_refused_where_a_p_value_is():
     seen = Counts(canaries=50, guesses=40, correct=31)
     with pytest.raises(InvalidInputError, match="delta must be"):
-        Exact().log_p_of(seen, delta=1.5)
+        ExactBound().log_p_of(seen, delta=1.5)
     revealed = replace(seen, adaptive=True)
-    for bound in (Exact(), Pure()):
+    for bound in (ExactBound(), PureBound()):
         with pytest.raises(InvalidRunError, match="use the adaptive bound"):
             bound.log_p_of(revealed, delta=0.0)
 
@@ -182,7 +184,7 @@ def test_points_together_are_points_one_by_one():
     seen = Counts(canaries=50, guesses=40, correct=31)
     epsilons, deltas = np.array([0.0, 0.5, 2.0]), np.array([0.1, 1e-3, 0.0])
     want = [
-        Exact().log_p_value(seen, epsilon=epsilon, delta=delta)
+        ExactBound().log_p_value(seen, epsilon=epsilon, delta=delta)
         for epsilon, delta in zip(epsilons, deltas, strict=True)
     ]
-    assert Exact().log_p_values(seen, epsilons, deltas).tolist() == want
+    assert ExactBound().log_p_values(seen, epsilons, deltas).tolist() == want

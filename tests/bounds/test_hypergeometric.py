@@ -26,7 +26,7 @@ from dpaudit import (
     audit_scores,
     explain,
 )
-from dpaudit.bounds import HalfCounts, Hypergeometric, judge_claim
+from dpaudit.bounds import HalfCounts, HypergeometricBound, judge_claim
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Referee
 from dpaudit.game.text.findings import sentence
@@ -34,7 +34,7 @@ from dpaudit.game.text.findings import sentence
 
 def p_value(n, r, t, epsilon, delta=0.0, records=2):
     counts = HalfCounts(canaries=n, guesses=r, correct=t, records_per_swap=records)
-    return exp(Hypergeometric().log_p_value(counts, epsilon=epsilon, delta=delta))
+    return exp(HypergeometricBound().log_p_value(counts, epsilon=epsilon, delta=delta))
 
 
 def best_on_halves(n, r, t, c, d):
@@ -145,7 +145,7 @@ def test_at_100_000_canaries_it_keeps_its_digits():
         expected = stats.hypergeom(n, n // 2, r).sf(t - 1)
         assert p_value(n, r, t, 0.0) == pytest.approx(expected, rel=1e-6)
     counts = HalfCounts(canaries=n, guesses=r, correct=r)
-    far = Hypergeometric().log_p_value(counts, epsilon=0.0, delta=0.0)
+    far = HypergeometricBound().log_p_value(counts, epsilon=0.0, delta=0.0)
     exact = -(np.log(np.arange(r + 1, n + 1)).sum() - np.log(np.arange(1, r + 1)).sum())
     assert far == pytest.approx(exact, rel=1e-9)
 
@@ -172,7 +172,7 @@ def test_the_level_is_exact_under_the_worst_mechanism(n, r, epsilon):
     for alpha in (0.01, 0.05, 0.3):
         counts = [HalfCounts(canaries=n, guesses=r, correct=v) for v in range(r + 1)]
         lower = [
-            Hypergeometric().epsilon_lower(c, delta=0.0, alpha=alpha).epsilon_lower
+            HypergeometricBound().epsilon_lower(c, delta=0.0, alpha=alpha).epsilon_lower
             for c in counts
         ]
         wrong = law[np.array(lower) > epsilon].sum()
@@ -186,7 +186,8 @@ def test_the_level_is_exact_under_the_worst_mechanism(n, r, epsilon):
 def test_nothing_is_shown_by_half_of_the_guesses():
     counts = HalfCounts(canaries=1000, guesses=200, correct=100)
     assert (
-        Hypergeometric().epsilon_lower(counts, delta=0, alpha=0.05).epsilon_lower == 0
+        HypergeometricBound().epsilon_lower(counts, delta=0, alpha=0.05).epsilon_lower
+        == 0
     )
 
 
@@ -297,7 +298,7 @@ def test_counts_that_no_half_has_are_refused(odd):
 
 def test_replacing_one_record_needs_half_the_epsilon_of_two():
     both = [
-        Hypergeometric().epsilon_lower(
+        HypergeometricBound().epsilon_lower(
             HalfCounts(canaries=300, guesses=60, correct=50, records_per_swap=records),
             delta=0.0,
             alpha=0.05,

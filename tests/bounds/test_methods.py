@@ -8,17 +8,17 @@ import pytest
 
 from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds import Bets, CurveCertificate, Ranked, Rounds, Weighted, methods
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.adaptive import AdaptiveBound
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.curve import lines_log_p_value
-from dpaudit.bounds.exact import Exact, SeparateRunsBound
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.exact import ExactBound, SeparateRunsBound
+from dpaudit.bounds.independent_runs import IndependentRunsBound
 from dpaudit.bounds.methods import METHODS, bound_counts, bound_for
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import BiasedCoinCounts, Counts
-from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.bounds.rounds import RoundsBound
+from dpaudit.bounds.unequal import BiasedCoinsBound
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 
 COUNTS = Counts(canaries=10, guesses=10, correct=9)
@@ -27,7 +27,7 @@ PLAYED = Weighted(
 )
 READINGS = [
     (
-        UnequalCoins(),
+        BiasedCoinsBound(),
         BiasedCoinCounts(
             canaries=90,
             inclusion=0.4,
@@ -37,13 +37,18 @@ READINGS = [
             committed=True,
         ),
     ),
-    (RankedLooks(), Ranked(canaries=90, right=np.arange(90) < 80)),
-    (WeightedGuesses(), PLAYED),
+    (RankedBound(), Ranked(canaries=90, right=np.arange(90) < 80)),
+    (WeightedBound(), PLAYED),
     (
-        StoufferRounds(),
+        RoundsBound(),
         Rounds(canaries=90, rounds=(PLAYED,), round_weights=(1,), uniforms=(0.5,)),
     ),
-    (Betting(), Bets(canaries=90, right=np.arange(90) > 1, stakes=np.full(90, 0.95))),
+    (
+        BettingBound(),
+        Bets(
+            canaries=90, right=np.arange(90) > 1, stated_probabilities=np.full(90, 0.95)
+        ),
+    ),
 ]
 
 
@@ -59,12 +64,12 @@ def test_every_reading_goes_to_its_bound(bound, reading):
 def test_counts_go_to_the_bound_of_how_they_were_guessed():
     counts = Counts(canaries=9, guesses=2, correct=1)
     assert bound_for(counts) == METHODS["exact"]
-    assert bound_for(replace(counts, adaptive=True)) == Adaptive()
+    assert bound_for(replace(counts, adaptive=True)) == AdaptiveBound()
 
 
 @pytest.mark.parametrize(
     ("bound", "reading"),
-    [*READINGS, (Exact(), COUNTS), (SeparateRunsBound(), COUNTS)],
+    [*READINGS, (ExactBound(), COUNTS), (SeparateRunsBound(), COUNTS)],
     ids=lambda x: type(x).__name__,
 )
 def test_every_bound_refuses_levels_and_claims_that_are_none(bound, reading):
@@ -108,8 +113,8 @@ LEVELS = {"delta": 0.0, "alpha": 0.05}
             for name in METHODS
             if name != "adaptive"
         ),
-        lambda: WeightedGuesses().epsilon_lower(SLOTS, **LEVELS),
-        lambda: IndependentRuns().epsilon_lower([ADAPTIVE, ADAPTIVE], **LEVELS),
+        lambda: WeightedBound().epsilon_lower(SLOTS, **LEVELS),
+        lambda: IndependentRunsBound().epsilon_lower([ADAPTIVE, ADAPTIVE], **LEVELS),
         lambda: CurveCertificate(counts=ADAPTIVE, alpha=0.05),
         lambda: lines_log_p_value(ADAPTIVE, GaussianDP(mu=1.0), lines=2),
     ],
@@ -120,7 +125,8 @@ def test_what_is_proved_for_guesses_at_once_refuses_adaptive_ones(bounded):
 
 
 @pytest.mark.parametrize(
-    ("reading", "bound"), [(ADAPTIVE, Adaptive()), (SLOTS, AdaptiveSlots())]
+    ("reading", "bound"),
+    [(ADAPTIVE, AdaptiveBound()), (SLOTS, AdaptiveWeightedBound())],
 )
 def test_adaptive_guesses_are_tested_and_bounded_by_their_own_bound(reading, bound):
     claim = ApproxDP(epsilon=1.0, delta=1e-3)

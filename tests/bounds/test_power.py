@@ -8,7 +8,7 @@ from scipy import special, stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Counts, judge_claim, power
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.bounds.exact import SeparateRunsBound
 from dpaudit.bounds.power import detectable_accuracy, least_refuting
 from dpaudit.errors import InvalidInputError
@@ -40,7 +40,7 @@ def test_the_detectable_accuracy_is_the_least_that_refutes(m, r, claim):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("bound", [None, Adaptive()])
+@pytest.mark.parametrize("bound", [None, AdaptiveBound()])
 @pytest.mark.parametrize(
     "claim", [ApproxDP(epsilon=1.0, delta=1e-4), GaussianDP(mu=0.5)]
 )

@@ -8,8 +8,8 @@ import pytest
 from scipy import special, stats
 
 from dpaudit.bounds import Counts
-from dpaudit.bounds.exact import Pure
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.exact import PureBound
+from dpaudit.bounds.steinke import SteinkeBound
 
 
 def counts(m, r, v):
@@ -36,7 +36,9 @@ def steinke_by_the_book(m, r, v, epsilon, delta):
     ],
 )
 def test_steinke_gives_the_vectors_and_the_formula(m, r, v, epsilon, delta, p_value):
-    got = math.exp(Steinke().log_p_value(counts(m, r, v), epsilon=epsilon, delta=delta))
+    got = math.exp(
+        SteinkeBound().log_p_value(counts(m, r, v), epsilon=epsilon, delta=delta)
+    )
     assert got == pytest.approx(p_value, rel=1e-9)
     assert got == pytest.approx(steinke_by_the_book(m, r, v, epsilon, delta), rel=1e-7)
 
@@ -52,14 +54,14 @@ def test_steinke_gives_the_vectors_and_the_formula(m, r, v, epsilon, delta, p_va
     ],
 )
 def test_steinke_gives_the_published_bounds(m, r, v, delta, epsilon_lower):
-    found = Steinke().epsilon_lower(counts(m, r, v), delta=delta, alpha=0.05)
+    found = SteinkeBound().epsilon_lower(counts(m, r, v), delta=delta, alpha=0.05)
     assert found.epsilon_lower == pytest.approx(epsilon_lower, abs=6e-7)
 
 
 def test_steinke_agrees_with_the_formula_at_every_corner(subtests):
     for v, epsilon, delta in product([1, 50, 75, 100], [0.0, 0.5, 4.0], [0.0, 1e-3]):
         with subtests.test(v=v, epsilon=epsilon, delta=delta):
-            got = Steinke().log_p_value(
+            got = SteinkeBound().log_p_value(
                 counts(300, 100, v), epsilon=epsilon, delta=delta
             )
             want = steinke_by_the_book(300, 100, v, epsilon, delta)
@@ -73,7 +75,7 @@ def test_the_published_formula_can_be_exceeded_where_it_is_large():
     down = [(r - k) / r * law[k] - odds * (k + 1) / r * law[k + 1] for k in (0, 1)]
     assert sum(max(x, 0) for x in up + down) <= m / r * 0.01 + 1e-4  # it is legal
     published = math.exp(
-        Steinke().log_p_value(counts(2, 2, 1), epsilon=1.0, delta=0.01)
+        SteinkeBound().log_p_value(counts(2, 2, 1), epsilon=1.0, delta=0.01)
     )
     assert published < law[1] + law[2] - 4e-4
 
@@ -85,5 +87,5 @@ def test_the_published_formula_can_be_exceeded_where_it_is_large():
 def test_pure_is_a_beta_quantile(r, v, alpha):
     rate = special.betaincinv(v, r - v + 1, alpha)
     want = max(0.0, math.log(rate / (1 - rate)))
-    found = Pure().epsilon_lower(counts(r, r, v), delta=0.0, alpha=alpha)
+    found = PureBound().epsilon_lower(counts(r, r, v), delta=0.0, alpha=alpha)
     assert found.epsilon_lower == pytest.approx(want, abs=1e-8)

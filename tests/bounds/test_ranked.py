@@ -9,8 +9,8 @@ import pytest
 from scipy import special, stats
 
 from dpaudit.bounds.bound import LowerBound
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks, _Test
+from dpaudit.bounds.exact import ExactBound
+from dpaudit.bounds.ranked import RankedBound, _Test
 from dpaudit.bounds.readings import Counts, Ranked
 from dpaudit.stats.ranked_tail import crossing
 
@@ -25,7 +25,7 @@ def ranked(*right_of, canaries=None):
 
 
 def p_value(reading, *, epsilon, delta, level=0.05):
-    bound = RankedLooks(level=level)
+    bound = RankedBound(level=level)
     return math.exp(bound.log_p_value(reading, epsilon=epsilon, delta=delta))
 
 
@@ -175,7 +175,7 @@ def test_more_right_guesses_never_make_the_p_value_larger():
 
 
 def lower(reading, *, delta, alpha=0.05) -> LowerBound:
-    return RankedLooks().epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
+    return RankedBound().epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
 
 
 def test_it_finds_almost_what_the_best_number_of_guesses_would_have():
@@ -187,7 +187,7 @@ def test_it_finds_almost_what_the_best_number_of_guesses_would_have():
     reading = Ranked(canaries=m, right=right)
     seen = np.cumsum(right)
     best = max(
-        Exact()
+        ExactBound()
         .epsilon_lower(
             Counts(canaries=m, guesses=k, correct=int(seen[k - 1])),
             delta=delta,
@@ -335,5 +335,5 @@ def test_a_small_epsilon_is_found_too():
     """Two in three of a thousand are right: log-odds of 0.7, less what is paid."""
     right = np.arange(1000) % 3 > 0
     reading = Ranked(canaries=1000, right=right)
-    found = RankedLooks().epsilon_lower(reading, delta=0.0, alpha=0.05)
+    found = RankedBound().epsilon_lower(reading, delta=0.0, alpha=0.05)
     assert 0.3 < found.epsilon_lower < 0.7

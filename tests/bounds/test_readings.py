@@ -39,7 +39,11 @@ GOOD = {
         "chance_share": 0.5,
         "chance_uniform": 0.0,
     },
-    Bets: {"canaries": 2, "right": np.ones(2, bool), "stakes": np.array([0.0, 1.0])},
+    Bets: {
+        "canaries": 2,
+        "right": np.ones(2, bool),
+        "stated_probabilities": np.array([0.0, 1.0]),
+    },
 }
 READINGS = [kind(**given) for kind, given in GOOD.items()]
 READINGS += [replace(READINGS[0], adaptive=True), replace(PLAYED, adaptive=True)]
@@ -64,7 +68,7 @@ def test_a_reading_survives_the_journey(reading):
             "lacks the field",
         ),
         ({"format": "other"}, "an object"),
-        ({"kind": "tea"}, "kind must be one of counts, unequal"),
+        ({"kind": "tea"}, "kind must be one of counts, counts-as-made, unequal"),
         ({"extra": 1}, "has no field 'extra'"),
         ({"correct": "4"}, "correct must be a whole number, got '4'"),
         ({"correct": True}, "correct must be a whole number, got True"),
@@ -89,7 +93,7 @@ def test_what_is_no_reading_is_refused(change, message):
         (3, {"committed": 1}, "^committed must be true or false, got"),
         (0, {"adaptive": 1}, "^adaptive must be true or false, got"),
         (4, {"rounds": [5]}, "an object with"),
-        (0, {"kind": None}, "^kind must be one of counts, unequal"),
+        (0, {"kind": None}, "^kind must be one of counts, counts-as-made, unequal"),
     ],
 )
 def test_numbers_do_not_stand_for_yes_and_no(reading, change, message):
@@ -100,10 +104,10 @@ def test_numbers_do_not_stand_for_yes_and_no(reading, change, message):
 
 def test_no_bets_and_whole_stakes_are_bets_all_the_same():
     text = '{"format":"dpaudit.reading.1","kind":"bets","canaries":3'
-    none = Reading.from_json(text + ',"right":[],"stakes":[]}')
-    assert (none.right.dtype, none.stakes.dtype) == (bool, np.float64)
-    whole = Reading.from_json(text + ',"right":[true],"stakes":[1]}')
-    assert whole.stakes.dtype == np.float64
+    none = Reading.from_json(text + ',"right":[],"stated_probabilities":[]}')
+    assert (none.right.dtype, none.stated_probabilities.dtype) == (bool, np.float64)
+    whole = Reading.from_json(text + ',"right":[true],"stated_probabilities":[1]}')
+    assert whole.stated_probabilities.dtype == np.float64
 
 
 @pytest.mark.parametrize("place", [0, 1, 3, 4])
@@ -206,16 +210,32 @@ def test_what_cannot_have_been_is_refused(subtests):
         ),
         (Rounds, {"chance_share": 0.6}, "chance_share is a share of the variance"),
         (Bets, {"canaries": 0}, "canaries must be a whole number >= 1"),
-        (Bets, {"stakes": np.ones(1)}, "right and stakes must be two lists of one"),
         (
             Bets,
-            {"right": np.ones((1, 2), bool), "stakes": np.ones((1, 2))},
-            "right and stakes must be two lists of one",
+            {"stated_probabilities": np.ones(1)},
+            "right and stated_probabilities must be two lists of one",
+        ),
+        (
+            Bets,
+            {"right": np.ones((1, 2), bool), "stated_probabilities": np.ones((1, 2))},
+            "right and stated_probabilities must be two lists of one",
         ),
         (Bets, {"canaries": 1}, "2 bets on canaries=1; each canary may be guessed"),
-        (Bets, {"stakes": np.array([0.5, 1.1])}, "stakes must hold chances in"),
-        (Bets, {"stakes": np.array([-0.1, 1.0])}, "stakes must hold chances in"),
-        (Bets, {"stakes": np.array([np.nan, 1.0])}, "stakes must hold chances in"),
+        (
+            Bets,
+            {"stated_probabilities": np.array([0.5, 1.1])},
+            "stated_probabilities must be in",
+        ),
+        (
+            Bets,
+            {"stated_probabilities": np.array([-0.1, 1.0])},
+            "stated_probabilities must be in",
+        ),
+        (
+            Bets,
+            {"stated_probabilities": np.array([np.nan, 1.0])},
+            "stated_probabilities must be in",
+        ),
     ]:
         with (
             subtests.test(kind=kind, change=change, message=message),

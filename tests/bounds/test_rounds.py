@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.readings import Rounds, Weighted
-from dpaudit.bounds.rounds import StoufferRounds, guess_weights, rounds_price
+from dpaudit.bounds.rounds import RoundsBound, guess_weights, rounds_price
 from dpaudit.stats.binomial import rate_limits
 
 SURE = 50.0  # log-odds beyond every claim, so that all such guesses count the same
@@ -41,11 +41,11 @@ def game(rounds, uniforms, *, round_weights=None, canaries=None, **fixed):
 
 
 def p_value(reading, *, epsilon, delta=0.0):
-    return math.exp(StoufferRounds().log_p_value(reading, epsilon=epsilon, delta=delta))
+    return math.exp(RoundsBound().log_p_value(reading, epsilon=epsilon, delta=delta))
 
 
 def lower(reading, *, delta=0.0, alpha=0.05, grid=None):
-    bound = StoufferRounds(grid=grid or Grid())
+    bound = RoundsBound(grid=grid or Grid())
     return bound.epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
 
 
@@ -114,7 +114,7 @@ def test_p_value_agrees_with_randomised_binomial_tails(made, epsilon, delta, dat
         for v, n, u in zip(right, sizes, uniforms, strict=True)
     ]
     combined = stats.combine_pvalues(tails, method="stouffer", weights=weights).pvalue
-    want = min(1.0, float(combined) + coupling_price(50, epsilon, delta))
+    want = min(1.0, float(combined) + coupling_failure_probability(50, epsilon, delta))
     reading = game(
         [played((SURE,), (n,), (v,)) for n, v in zip(sizes, right, strict=True)],
         uniforms,
@@ -232,7 +232,7 @@ def test_a_lucky_uniform_does_not_reject_every_epsilon():
         canaries=5, weights=(SURE,), guesses=(5,), correct=(5,), committed=True
     )
     game = Rounds(canaries=5, rounds=(perfect,), round_weights=(1.0,), uniforms=(0.01,))
-    found = StoufferRounds().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
+    found = RoundsBound().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
     most = -math.log(0.05 ** (-1 / 5) - 1)  # every guess right, as one game
     assert most - 0.01 <= found <= most
 
@@ -242,7 +242,7 @@ def test_a_game_without_guesses_shows_nothing():
         canaries=5, weights=(SURE,), guesses=(0,), correct=(0,), committed=True
     )
     game = Rounds(canaries=5, rounds=(empty,), round_weights=(1.0,), uniforms=(0.001,))
-    found = StoufferRounds().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
+    found = RoundsBound().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
     assert found == 0.0
 
 
@@ -295,7 +295,7 @@ def test_the_price_is_the_sum_over_canaries(noise):
     assert got == pytest.approx(fixed_price(0.2, noise, weights, **how), rel=1e-9)
     assert rounds_price(
         round_weights=weights, max_jump=None, chance_share=noise, **how
-    ) == (coupling_price(**how))
+    ) == (coupling_failure_probability(**how))
 
 
 def test_a_jump_makes_delta_cheap_where_there_are_many_guesses():

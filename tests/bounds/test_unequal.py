@@ -12,10 +12,10 @@ from scipy import optimize, sparse, special, stats
 
 from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds import methods
-from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.adaptive import coupling_failure_probability
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import BiasedCoinCounts, Counts
-from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.unequal import BiasedCoinsBound
 from dpaudit.errors import InvalidInputError
 
 
@@ -31,11 +31,13 @@ def unequal(inclusion, ins, outs, correct, *, canaries=None, committed=True):
 
 
 def p_value(counts, *, epsilon, delta):
-    return math.exp(UnequalCoins().log_p_value(counts, epsilon=epsilon, delta=delta))
+    return math.exp(
+        BiasedCoinsBound().log_p_value(counts, epsilon=epsilon, delta=delta)
+    )
 
 
 def lower(counts, *, delta, alpha=0.05):
-    found = UnequalCoins().epsilon_lower(counts, delta=delta, alpha=alpha)
+    found = BiasedCoinsBound().epsilon_lower(counts, delta=delta, alpha=alpha)
     return found.epsilon_lower
 
 
@@ -62,7 +64,7 @@ def test_without_delta_the_p_value_is_the_tail_of_two_binomials(pi, ins, outs, e
 def test_fair_coins_give_the_exact_bound_without_delta(r, epsilon, data):
     correct = data.draw(st.integers(0, r))
     counts = Counts(canaries=r, guesses=r, correct=correct)
-    want = Exact().p_value(counts, epsilon=epsilon, delta=0.0)
+    want = ExactBound().p_value(counts, epsilon=epsilon, delta=0.0)
     got = p_value(unequal(0.5, r // 2, r - r // 2, correct), epsilon=epsilon, delta=0.0)
     assert got == pytest.approx(want, rel=1e-8)
 
@@ -71,7 +73,7 @@ def test_fair_coins_pay_what_a_coupling_costs_if_the_output_chose_the_split():
     counts = unequal(0.5, 4, 4, 8, canaries=10, committed=False)
     paid = p_value(counts, epsilon=1.0, delta=1e-3)
     free = p_value(counts, epsilon=1.0, delta=0.0)
-    assert paid - free == pytest.approx(coupling_price(10, 1.0, 1e-3))
+    assert paid - free == pytest.approx(coupling_failure_probability(10, 1.0, 1e-3))
 
 
 @pytest.mark.parametrize("inclusion", [0.1, 0.5, 0.8])
@@ -177,7 +179,7 @@ def test_the_program_over_counts_is_the_exact_bound_for_fair_coins():
     for m, correct in ((12, 9), (40, 11)):
         most = largest_symmetric(0.5, 6, 6, correct, m, 0.5, 1e-3)
         counts = Counts(canaries=m, guesses=12, correct=correct)
-        want = Exact().p_value(counts, epsilon=0.5, delta=1e-3)
+        want = ExactBound().p_value(counts, epsilon=0.5, delta=1e-3)
         assert most == pytest.approx(want, abs=1e-8)
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts, Weighted
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses, weighted_price
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound, weighted_price
 
 
 def guesses(weights, sizes, correct, *, canaries=None, committed=True):
@@ -27,13 +27,11 @@ def guesses(weights, sizes, correct, *, canaries=None, committed=True):
 
 
 def p_value(weighted, *, epsilon, delta):
-    return math.exp(
-        WeightedGuesses().log_p_value(weighted, epsilon=epsilon, delta=delta)
-    )
+    return math.exp(WeightedBound().log_p_value(weighted, epsilon=epsilon, delta=delta))
 
 
 def lower(weighted, *, delta, alpha=0.05):
-    found = WeightedGuesses().epsilon_lower(weighted, delta=delta, alpha=alpha)
+    found = WeightedBound().epsilon_lower(weighted, delta=delta, alpha=alpha)
     return found.epsilon_lower
 
 
@@ -188,7 +186,7 @@ def test_a_sum_of_coins_is_nowhere_denser_than_the_constant_says():
 @pytest.mark.parametrize("weight", [1, 4, 0.7])
 def test_one_class_without_delta_is_the_exact_bound(weight):
     counts = Counts(canaries=100, guesses=60, correct=45)
-    want = Exact().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower
+    want = ExactBound().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower
     reading = guesses([weight], [60], [45], canaries=100)
     assert lower(reading, delta=0.0) == pytest.approx(want, abs=2e-4)
 
@@ -256,7 +254,7 @@ def test_says_nothing_at_or_below_chance(delta):
 
 def test_without_delta_it_does_not_matter_who_chose_the_classes():
     found = [
-        WeightedGuesses().epsilon_lower(
+        WeightedBound().epsilon_lower(
             Weighted(
                 canaries=200,
                 weights=(3.0, 1.0),
@@ -331,7 +329,7 @@ def slots(correct, sizes=SIZES, canaries=6):
 
 
 def slots_p_value(reading, epsilon, delta=0.0):
-    found = AdaptiveSlots().log_p_value(reading, epsilon=epsilon, delta=delta)
+    found = AdaptiveWeightedBound().log_p_value(reading, epsilon=epsilon, delta=delta)
     return math.exp(found)
 
 
@@ -370,11 +368,11 @@ def test_delta_costs_the_coupling():
 
 def test_sure_guesses_show_most_of_a_large_epsilon():
     reading = slots((199, 196, 190), sizes=(200, 200, 200), canaries=600)
-    found = AdaptiveSlots().epsilon_lower(reading, delta=1e-6, alpha=0.05)
+    found = AdaptiveWeightedBound().epsilon_lower(reading, delta=1e-6, alpha=0.05)
     assert 3.2 < found.epsilon_lower < math.log(585 / 15) + 0.5
 
 
 def test_slots_say_nothing_at_chance():
     reading = slots((100, 100, 100), sizes=(200, 200, 200), canaries=600)
-    found = AdaptiveSlots().epsilon_lower(reading, delta=1e-6, alpha=0.05)
+    found = AdaptiveWeightedBound().epsilon_lower(reading, delta=1e-6, alpha=0.05)
     assert found.epsilon_lower == 0.0

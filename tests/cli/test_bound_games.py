@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from dpaudit import AdaptiveClasses, AdaptiveCount, ApproxDP, Coins, Design, Key
 from dpaudit.bounds import Counts
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.bounds.methods import METHODS
-from dpaudit.bounds.weighted import AdaptiveSlots
+from dpaudit.bounds.weighted import AdaptiveWeightedBound
 from dpaudit.cli import app
 from dpaudit.game import Referee
 
@@ -49,7 +49,7 @@ def test_adaptive_weights_from_a_file_are_bounded_by_what_is_proved_for_them(tmp
     file = tmp_path / "reading.json"
     file.write_text(reading.to_json())
     found = json.loads(run(f"--reading={file}", "--delta=1e-5", "--json").stdout)
-    proved = AdaptiveSlots().epsilon_lower(reading, delta=1e-5, alpha=0.05)
+    proved = AdaptiveWeightedBound().epsilon_lower(reading, delta=1e-5, alpha=0.05)
     assert found["epsilon_lower"] == proved.epsilon_lower == 0.0
     # Up to ln 5 delta alone costs more than alpha: 30,000 * 1e-5 / (1 + 5) = 0.05.
     assert found["bounds"][0]["method"] == "slots"
@@ -60,7 +60,9 @@ def test_adaptive_counts_from_a_file_are_bounded_and_tested_by_their_own_bound()
     text = reading.to_json()
     arguments = ["--reading=-", "--delta=1e-5", "--json"]
     found = json.loads(run(*arguments, stdin=text).stdout)
-    proved = Adaptive().epsilon_lower(reading, delta=1e-5, alpha=0.05).epsilon_lower
+    proved = (
+        AdaptiveBound().epsilon_lower(reading, delta=1e-5, alpha=0.05).epsilon_lower
+    )
     assert found["epsilon_lower"] == proved
     above = run(*arguments, f"--epsilon={proved + 0.01}", stdin=text)
     below = run(*arguments, f"--epsilon={proved - 0.01}", stdin=text)

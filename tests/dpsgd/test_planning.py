@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpaudit import ApproxDP, Design, GaussianDP, ThreatModel
-from dpaudit.bounds import Counts, Exact
-from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds import Counts, ExactBound
+from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.dpsgd.planning import expected_one_run, plan_audit
 from dpaudit.dpsgd.planning.expected_one_run import (
     OneRunForecast,
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_law():
 def test_quick_bounds_are_the_exact_ones(guessed, more, delta, alpha):
     guesses, correct = guessed
     counts = Counts(canaries=guesses + more, guesses=guesses, correct=correct)
-    exact = Exact().epsilon_lower(counts, delta=delta, alpha=alpha).epsilon_lower
+    exact = ExactBound().epsilon_lower(counts, delta=delta, alpha=alpha).epsilon_lower
     quick = exact_bounds(guesses + more, guesses, correct, delta=delta, alpha=alpha)
     assert quick == pytest.approx(exact, abs=1e-6)
 
@@ -160,7 +160,7 @@ def test_one_run_forecasts_are_what_drawn_audits_find(noise, surest):
     order = np.argsort(-np.abs(log_odds), axis=1)[:, :surest]
     right = np.take_along_axis((log_odds >= 0) == coins, order, axis=1).sum(axis=1)
     bounds = [
-        Exact()
+        ExactBound()
         .epsilon_lower(
             Counts(canaries=d, guesses=surest, correct=v), delta=DELTA, alpha=ALPHA
         )
@@ -354,7 +354,7 @@ def test_the_prediction_is_what_whole_audits_find(planned):
         ]
     )
     error = found.std(ddof=1) / 16**0.5
-    assert planned.method == StoufferRounds.method
+    assert planned.method == RoundsBound.method
     limit = max(0.03 * found.mean(), 0.02) + 4 * error
     assert abs(planned.expected.mean - found.mean()) < limit
     assert planned.expected.spread == pytest.approx(found.std(ddof=1), rel=0.5)
@@ -454,7 +454,7 @@ def test_few_coordinates_are_planned_for_one_run():
         training, claim=CLAIM, coordinates=12, per_coordinate=1, purpose="bound"
     )
     assert isinstance(plan.rules, OneRun)
-    assert plan.method == Exact.method
+    assert plan.method == ExactBound.method
     assert plan.rules.guesses <= 12
 
 

@@ -33,10 +33,10 @@ from dpaudit import (
     WeightClasses,
     audit_scores,
 )
-from dpaudit.bounds.bound import largest_rejected
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.bound import largest_rejected_of_rising
+from dpaudit.bounds.exact import PureBound
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.errors import DpAuditError, InvalidRunError
 from dpaudit.evidence import (
     Registration,
@@ -392,7 +392,7 @@ class Hoeffding:
         return -2 * r * (v / r - p) ** 2 if v > r * p else 0.0
 
     def epsilon_lower(self, counts, *, delta, alpha):
-        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+        return largest_rejected_of_rising(self, counts, delta=delta, alpha=alpha)
 
 
 def evidence(bound):
@@ -433,7 +433,7 @@ def test_a_name_of_ours_must_give_our_number():
     assert check(verify(seal(forged)), "bound").outcome is Outcome.FAILS
 
 
-@pytest.mark.parametrize("bound", [Pure(), Steinke()])
+@pytest.mark.parametrize("bound", [PureBound(), SteinkeBound()])
 def test_a_bound_of_ours_that_holds_for_the_game_is_found_again(bound):
     found = verify(seal(evidence(bound)))
     assert found.sound, str(found)

@@ -27,7 +27,7 @@ from evidence_samples import (
 )
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.evidence import (
     Evidence,
     Registration,
@@ -205,7 +205,7 @@ def test_a_result_that_is_right_in_itself_but_of_other_guesses_fails():
     """One right guess more, with the bound that would belong to it."""
     design = HONEST.registration.design
     reading = replace(HONEST.result.reading, correct=HONEST.result.reading.correct + 1)
-    better = Exact().epsilon_lower(reading, delta=CLAIM.delta, alpha=0.05)
+    better = ExactBound().epsilon_lower(reading, delta=CLAIM.delta, alpha=0.05)
 
     def improve(tree):
         tree["result"]["reading"]["correct"] += 1

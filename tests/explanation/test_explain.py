@@ -25,7 +25,7 @@ from dpaudit import (
     ThreatModel,
     WeightClasses,
 )
-from dpaudit.bounds import Bets, Counts, Exact, Ranked, Weighted, judge_claim
+from dpaudit.bounds import Bets, Counts, ExactBound, Ranked, Weighted, judge_claim
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
@@ -111,7 +111,7 @@ def test_the_typical_bound_of_counts_is_the_mean_over_their_binomial_law(correct
     result = counted(correct)
     law = stats.binom(100, correct / 100).pmf(np.arange(101))
     bounds = [
-        Exact()
+        ExactBound()
         .epsilon_lower(
             Counts(canaries=200, guesses=100, correct=v), delta=1e-5, alpha=0.05
         )
@@ -234,7 +234,7 @@ def test_a_ranking_and_bets_leave_little_unexplained():
     design = Design(canaries=n, rules=AdaptiveBets(), claim=PureDP(epsilon=6.0))
     odds = np.abs(scores - 1) * 2
     right = rng.random(n) < expit(odds)
-    bets = Bets(canaries=n, right=right, stakes=expit(odds))
+    bets = Bets(canaries=n, right=right, stated_probabilities=expit(odds))
     staked = explain(judge(bets, design=design, commitment=None))
     assert abs(staked.remainder) < 0.05 * (6.0 - staked.found)
 

@@ -98,7 +98,11 @@ def readings() -> Iterator[bytes]:
         Ranked(canaries=4, right=np.array([True, False, True])),
         weighted,
         Rounds(canaries=9, rounds=(weighted,), round_weights=(1.0,), uniforms=(0.5,)),
-        Bets(canaries=4, right=np.array([True, False]), stakes=np.array([0.7, 0.6])),
+        Bets(
+            canaries=4,
+            right=np.array([True, False]),
+            stated_probabilities=np.array([0.7, 0.6]),
+        ),
     ):
         yield reading.to_json().encode()
 

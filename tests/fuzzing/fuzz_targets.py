@@ -101,10 +101,12 @@ def read_reading(data: bytes, _: Path) -> object:
     reading = Reading.from_json(decoded(data))
     written = reading.to_json()
     assert Reading.from_json(written).to_json() == written, "read back otherwise"
-    str(reading.right_and_made())
+    str(reading.correct_and_guesses())
     if isinstance(reading, Counts):
         str(bound_counts("exact", reading, delta=1e-6, alpha=0.05))
-    elif isinstance(reading, Ranked | Bets) or reading.right_and_made()[1] < 10_000:
+    elif (
+        isinstance(reading, Ranked | Bets) or reading.correct_and_guesses()[1] < 10_000
+    ):
         str(bound_for(reading).epsilon_lower(reading, delta=1e-6, alpha=0.05))
     return reading
 

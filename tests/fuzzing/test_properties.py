@@ -49,7 +49,17 @@ VALUES = st.recursive(
 NAMES = sorted(
     {"adjacency", "alpha", "audit", "bound", "canaries", "claim", "claim_test", "kind"}
     | {"commitment", "correct", "count", "delta", "design", "files", "guesses", "key"}
-    | {"reading", "right", "rules", "setting", "sha256", "stakes", "weights", "x", "y"}
+    | {
+        "reading",
+        "right",
+        "rules",
+        "setting",
+        "sha256",
+        "stated_probabilities",
+        "weights",
+        "x",
+        "y",
+    }
 )
 
 

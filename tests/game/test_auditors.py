@@ -28,8 +28,8 @@ from dpaudit import (
     audit_classic,
     audit_one_run,
 )
-from dpaudit.bounds import Counts, Exact
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds import Counts, ExactBound
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Everyone, Submission
 from dpaudit.game.design import Commitment
@@ -92,7 +92,10 @@ def test_a_false_claim_is_refuted_adaptively(rules):
 
 @pytest.mark.parametrize(
     ("rules", "bound"),
-    [(AdaptiveCount(guesses=100), Adaptive()), (OneRun(guesses=100), Exact())],
+    [
+        (AdaptiveCount(guesses=100), AdaptiveBound()),
+        (OneRun(guesses=100), ExactBound()),
+    ],
 )
 def test_the_accuracy_that_would_be_caught_is_that_of_the_rules(rules, bound):
     """Delta costs an adaptive game more, so its guesses must be better."""

@@ -25,12 +25,12 @@ from dpaudit import (
 from dpaudit.bounds import (
     Bets,
     Counts,
-    IndependentRuns,
-    PooledRuns,
+    IndependentRunsBound,
+    PooledRunsBound,
     Ranked,
     Weighted,
 )
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Commitment, Referee
 from dpaudit.game.combining import combine_runs
@@ -182,7 +182,7 @@ def test_bets_multiply_their_wealth():
     rights = [np.arange(30) % 10 > 0, np.arange(30) % 6 > 0]
     runs = [
         judge(
-            Bets(canaries=30, right=right, stakes=np.full(30, 0.85)),
+            Bets(canaries=30, right=right, stated_probabilities=np.full(30, 0.85)),
             design=design,
             commitment=commitment(i, design),
         )
@@ -282,7 +282,7 @@ def test_runs_of_adaptive_games_are_combined_by_what_adaptive_games_pay():
 
     adaptive = [played(AdaptiveCount(guesses=100), n) for n in (0, 1)]
     found = combine_runs(adaptive)
-    want = math.exp(Adaptive().log_p_value(counts, epsilon=1.0, delta=1e-4))
+    want = math.exp(AdaptiveBound().log_p_value(counts, epsilon=1.0, delta=1e-4))
     assert found.p_values == pytest.approx([want, want])
     once = combine_runs([played(OneRun(guesses=100), n) for n in (2, 3)])
     assert max(once.p_values) < 0.9 * want
@@ -399,7 +399,10 @@ def test_counts_are_added_up_if_the_designs_said_so(rules):
 )
 def test_neither_way_is_always_the_sharper(runs, counts, fisher_s, added_up):
     one = Counts(canaries=counts[0], guesses=counts[1], correct=counts[2])
-    for bound, want in ((IndependentRuns(), fisher_s), (PooledRuns(), added_up)):
+    for bound, want in (
+        (IndependentRunsBound(), fisher_s),
+        (PooledRunsBound(), added_up),
+    ):
         found = bound.epsilon_lower([one] * runs, delta=1e-5, alpha=0.05)
         assert found.epsilon_lower == pytest.approx(want, abs=6e-3)
 
@@ -419,7 +422,7 @@ def test_what_is_not_counted_by_one_kind_of_rules_is_not_added_up():
     with pytest.raises(InvalidRunError, match="counted by one kind of rules"):
         combine_runs(runs)
     with pytest.raises(InvalidInputError, match="only counts of one kind"):
-        PooledRuns().epsilon_lower(
+        PooledRunsBound().epsilon_lower(
             [each.reading for each in runs], delta=0.0, alpha=0.05
         )
 
@@ -450,6 +453,6 @@ def test_no_sum_of_two_runs_that_spend_all_of_delta_is_likelier_than_it_says():
         for total in range(30, 2 * n + 1) if below >= 0 else ():
             halves = (total // 2, total - total // 2)
             runs = [Counts(canaries=n, guesses=n, correct=half) for half in halves]
-            log_p = PooledRuns().log_p_value(runs, epsilon=epsilon, delta=delta)
+            log_p = PooledRunsBound().log_p_value(runs, epsilon=epsilon, delta=delta)
             shares.append(np.convolve(law, law)[total:].sum() / math.exp(log_p))
     assert 0.9 < max(shares) <= 1 + 1e-12

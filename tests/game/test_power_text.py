@@ -70,7 +70,11 @@ GAMES = {
     ),
     "adaptive-bets": (
         AdaptiveBets(),
-        Bets(canaries=N, right=np.arange(N) % 10 > 2, stakes=np.full(N, 0.9)),
+        Bets(
+            canaries=N,
+            right=np.arange(N) % 10 > 2,
+            stated_probabilities=np.full(N, 0.9),
+        ),
     ),
 }
 
@@ -170,7 +174,7 @@ def test_guesses_that_were_not_made_could_not_have_been_right(rules):
     referee.submit(np.arange(5), np.ones(5))
     result = conclude(referee.close(), commitment=referee.commitment)
     assert result.reading.abstained == 95
-    assert result.reading.perfect().right_and_made()[0] == 5
+    assert result.reading.perfect().correct_and_guesses()[0] == 5
     assert result.verdict.exit_code == 3
     assert type(result).from_json(result.to_json()) == result
 

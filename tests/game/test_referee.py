@@ -262,7 +262,7 @@ def test_bets_carry_their_chances():
     referee.submit([2], [-SIGNS[2]], [0.6])
     reading = referee.close().reading()
     np.testing.assert_array_equal(reading.right, [True, False])
-    np.testing.assert_array_equal(reading.stakes, [0.9, 0.6])
+    np.testing.assert_array_equal(reading.stated_probabilities, [0.9, 0.6])
 
 
 @pytest.mark.parametrize("stake", [[1.5], [-0.1], [np.nan]])

@@ -25,8 +25,8 @@ from dpaudit import (
 )
 from dpaudit.bounds import Bets, Counts, Ranked, Weighted
 from dpaudit.bounds.readings import BiasedCoinCounts
-from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.bounds.unequal import BiasedCoinsBound
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game import Referee
 from dpaudit.game.guessers import most_likely
@@ -160,7 +160,7 @@ def test_the_ceiling_is_the_bound_if_all_were_right():
         committed=True,
     )
     plan = Design(canaries=100, rules=rules, claim=claim)
-    best = WeightedGuesses().epsilon_lower(
+    best = WeightedBound().epsilon_lower(
         replace(seen, correct=(40, 60)), delta=delta, alpha=0.05
     )
     found = judge(seen, design=plan, commitment=None)
@@ -178,7 +178,7 @@ def test_separate_runs_are_judged_as_independent_coins():
 
 
 @pytest.mark.parametrize(
-    ("reading", "right_and_made"),
+    ("reading", "correct_and_guesses"),
     [
         (Counts(canaries=9, guesses=7, correct=5), (5, 7)),
         (
@@ -203,11 +203,18 @@ def test_separate_runs_are_judged_as_independent_coins():
             ),
             (4, 7),
         ),
-        (Bets(canaries=9, right=np.array([True, False]), stakes=np.ones(2)), (1, 2)),
+        (
+            Bets(
+                canaries=9,
+                right=np.array([True, False]),
+                stated_probabilities=np.ones(2),
+            ),
+            (1, 2),
+        ),
     ],
 )
-def test_what_was_right_and_what_was_made_are_counted(reading, right_and_made):
-    assert reading.right_and_made() == right_and_made
+def test_what_was_right_and_what_was_made_are_counted(reading, correct_and_guesses):
+    assert reading.correct_and_guesses() == correct_and_guesses
 
 
 def test_a_reading_of_another_game_is_refused():
@@ -222,7 +229,7 @@ class Forwarding:
     """A bound of somebody else's that says what the slots' bound says."""
 
     def epsilon_lower(self, reading, *, delta, alpha):
-        return AdaptiveSlots().epsilon_lower(reading, delta=delta, alpha=alpha)
+        return AdaptiveWeightedBound().epsilon_lower(reading, delta=delta, alpha=alpha)
 
 
 def test_a_claim_is_tested_by_the_rules_whatever_bound_is_brought():
@@ -244,7 +251,7 @@ def test_a_claim_is_tested_by_the_rules_whatever_bound_is_brought():
 
 def test_the_start_of_a_game_is_where_its_bound_starts():
     right = np.ones(2000, bool)
-    bets = Bets(canaries=20_000, right=right, stakes=np.full(2000, 0.999))
+    bets = Bets(canaries=20_000, right=right, stated_probabilities=np.full(2000, 0.999))
     claim = ApproxDP(epsilon=3.0, delta=1e-5)
     design = Design(canaries=20_000, rules=AdaptiveBets(min_epsilon=2.0), claim=claim)
     result = judge(bets, design=design, commitment=None)
@@ -360,7 +367,7 @@ def test_unequal_coins_are_refused_since_no_rules_fix_their_guesses(committed):
     )
     claim = ApproxDP(epsilon=1.0, delta=0.0)
     design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
-    for bound in (None, UnequalCoins()):
+    for bound in (None, BiasedCoinsBound()):
         with pytest.raises(InvalidRunError, match=r"without any rules: its epsilon_lo"):
             judge(reading, design=design, commitment=None, bound=bound)
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Coins, Design, Key, OneRun, PureDP, Ranking, WeightClasses
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import Ranked
 from dpaudit.game.result import judge
 from dpaudit.game.scores import read_ranks, reading_of_scores, ties_decided
@@ -272,7 +272,7 @@ def test_six_decimals_cost_next_to_nothing():
         included = rng.integers(0, 2, n) == 1
         scores = rng.standard_normal(n) + included
         exact, tied = (
-            RankedLooks().epsilon_lower(
+            RankedBound().epsilon_lower(
                 read_ranks(each, included, None, design=design), delta=1e-5, alpha=0.05
             )
             for each in (scores, scores.round(6))

@@ -48,7 +48,7 @@ def write_readings():
         "rounds": Rounds(
             canaries=90, rounds=(weighted,), round_weights=(1.0,), uniforms=(0.5,)
         ),
-        "bets": Bets(canaries=100, right=right, stakes=np.full(60, 0.75)),
+        "bets": Bets(canaries=100, right=right, stated_probabilities=np.full(60, 0.75)),
         "unequal": BiasedCoinCounts(
             canaries=100,
             inclusion=0.3,

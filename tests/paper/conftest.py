@@ -18,7 +18,7 @@ import pytest
 from scipy import special
 
 from dpaudit.bounds import Counts
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.exact import PureBound
 from dpaudit.mechanisms.table import FiniteTable
 
 HALF = Fraction(1, 2)
@@ -182,7 +182,7 @@ def fewest_right():
     def fewest(r, level, beta):
         def reaches(v):
             counts = Counts(canaries=r, guesses=r, correct=v)
-            bound = Pure().epsilon_lower(counts, delta=0.0, alpha=beta)
+            bound = PureBound().epsilon_lower(counts, delta=0.0, alpha=beta)
             return bound.epsilon_lower >= level
 
         found = bisect_left(range(r + 1), True, key=reaches)

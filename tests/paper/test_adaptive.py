@@ -23,8 +23,8 @@ from dpaudit import (
     audit_one_run,
 )
 from dpaudit.bounds import Counts, judge_claim
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.adaptive import AdaptiveBound
+from dpaudit.bounds.exact import PureBound
 from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.mechanisms.parity import XorInPairs, XorRandomisedResponse
@@ -109,7 +109,7 @@ def test_prop_full_knowledge_of_xrr_is_not_valid(binomial):
     for _ in range(400):
         correct = full_knowledge(11, epsilon=log(3), rng=rng)
         counts = Counts(canaries=11, guesses=11, correct=correct)
-        bound = Pure().epsilon_lower(counts, delta=0.0, alpha=0.05)
+        bound = PureBound().epsilon_lower(counts, delta=0.0, alpha=0.05)
         above += bound.epsilon_lower > log(3)
     assert 255 <= above <= 345
 
@@ -343,7 +343,7 @@ def test_prop_adaptive_ora_is_valid_and_attains_the_binomial(binomial, exact):
         found = sum(table.chance(o) * best_chance(table, o, 2, v) for o in range(4))
         assert found == binomial.tail(v, 2, keep)
         counts = Counts(canaries=2, guesses=2, correct=v)
-        log_p = Adaptive().log_p_value(counts, epsilon=log(3), delta=0.0)
+        log_p = AdaptiveBound().log_p_value(counts, epsilon=log(3), delta=0.0)
         assert exp(log_p) == pytest.approx(float(found))
 
 
@@ -452,7 +452,7 @@ def test_prop_adaptive_ora_is_valid_with_missing_guesses_counted_as_wrong(n):
     wrong = 0.0
     for v in np.flatnonzero(law > 1e-12):
         counts = Counts(canaries=n, guesses=n, correct=int(v))
-        log_p = Adaptive().log_p_value(counts, epsilon=0.0, delta=0.0)
+        log_p = AdaptiveBound().log_p_value(counts, epsilon=0.0, delta=0.0)
         wrong += law[v] * (log_p <= log(0.05))
     assert wrong <= 0.05
 

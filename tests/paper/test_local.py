@@ -10,7 +10,7 @@ from scipy import integrate, special
 
 from dpaudit import Design, OneRun, PureDP, audit_one_run
 from dpaudit.bounds import Counts
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.exact import PureBound
 from dpaudit.game import Confident, Everyone
 from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.exposure import Identity
@@ -149,13 +149,13 @@ def test_lem_bounds_approach_efficacy_for_local_algorithms_not_at_its_edges(bino
     # P[Bin(n, q) >= v] <= 0 for no q > 0; the bound is 0 for every n.
     assert binomial.cpl(50, 50, 0.0) == pytest.approx(0.0, abs=1e-6)
     all_right = Counts(canaries=50, guesses=50, correct=50)
-    assert Pure().log_p_value(all_right, epsilon=0.0, delta=0.0) > -inf
+    assert PureBound().log_p_value(all_right, epsilon=0.0, delta=0.0) > -inf
     # And where E* = 1 the difference to p^-1(1) is infinite for every n; bounds grow
     # beyond all levels, which is what can be said.
     assert levels(Identity(), elements=10).average_element_accuracy.value == 1.0
     sizes = np.array([10**2, 10**4, 10**6])
     bounds = [
-        Pure()
+        PureBound()
         .epsilon_lower(Counts(canaries=n, guesses=n, correct=n), delta=0.0, alpha=0.05)
         .epsilon_lower
         for n in sizes.tolist()

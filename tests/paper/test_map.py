@@ -336,7 +336,7 @@ FAULTS = [
     ),
     (
         "prop_one_run_auditing_is_valid",
-        "dpaudit.bounds.exact:Pure.log_p_value",
+        "dpaudit.bounds.exact:PureBound.log_p_value",
         given(epsilon=lambda epsilon: 1.001 * epsilon),
     ),
     ("lem_convergence_of_clopper_pearson_lower", LIMITS, one_percent_more),
@@ -390,7 +390,7 @@ FAULTS = [
     ),
     (
         "prop_adaptive_ora_is_valid",
-        "dpaudit.bounds.adaptive:Adaptive.log_p_value",
+        "dpaudit.bounds.adaptive:AdaptiveBound.log_p_value",
         returned(lambda log_p: log_p - 1e-3),
     ),
     (

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from dpaudit import Design, OneRun, PureDP, audit_one_run
-from dpaudit.bounds import Counts, CountsAsMade, Pure
-from dpaudit.bounds.exact import AsMade
+from dpaudit.bounds import Counts, CountsAsMade, PureBound
+from dpaudit.bounds.exact import AsMadeBound
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.game.guessers import Echo, Extremes
@@ -45,9 +45,13 @@ def test_its_bound_is_the_library_s_at_the_number_made(paper):
     for r in (1, 7, 100, 1000):
         for v in range(0, r + 1, max(1, r // 9)):
             counts = Counts(canaries=r, guesses=r, correct=v)
-            pure = Pure().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower
+            pure = (
+                PureBound().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower
+            )
             made = CountsAsMade(canaries=2 * r, guesses=r, correct=v)
-            ours = AsMade().epsilon_lower(made, delta=0.0, alpha=0.05).epsilon_lower
+            ours = (
+                AsMadeBound().epsilon_lower(made, delta=0.0, alpha=0.05).epsilon_lower
+            )
             assert paper.bound(v, r) == pytest.approx(pure, abs=1e-9)
             assert ours == pure
 
@@ -71,7 +75,7 @@ def test_algorithm_1_counts_as_the_library_s_audit(paper):
             rng=rng,
             key=fixed_key(rng.bytes(32)),
         )
-        v, r = result.reading.right_and_made()
+        v, r = result.reading.correct_and_guesses()
         assert (r, result.bound.epsilon_lower) == (N, pytest.approx(paper.bound(v, r)))
         shares["library"].append(v / r)
     apart = abs(np.mean(shares["paper"]) - np.mean(shares["library"]))

@@ -9,8 +9,8 @@ from scipy import optimize, special
 
 from dpaudit import Design, OneRun, Pairs, PureDP, SeparateRuns
 from dpaudit.bounds import Counts, CountsAsMade
-from dpaudit.bounds.exact import AsMade, Exact, Pure
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.exact import AsMadeBound, ExactBound, PureBound
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.game import Confident
 from dpaudit.game.auditors import audit_classic, play_one_run
 from dpaudit.game.coins import Coins
@@ -87,7 +87,7 @@ def test_alg_one_run_auditing_auditor_counts_right_and_taken_guesses(binomial):
     r = sum(guess != 0 for guess in t)
     assert 0 < v < r < n
     assert as_made.reading() == CountsAsMade(canaries=n, guesses=r, correct=v)
-    bound = AsMade().epsilon_lower(as_made.reading(), delta=0.0, alpha=0.05)
+    bound = AsMadeBound().epsilon_lower(as_made.reading(), delta=0.0, alpha=0.05)
     assert bound.epsilon_lower == pytest.approx(binomial.bound(r, v, 0.05), abs=1e-6)
     # With a number that was fixed, a guess not made counts as wrong.
     assert fixed.reading() == Counts(canaries=n, guesses=n, correct=v, abstained=n - r)
@@ -107,7 +107,7 @@ def least_rejected(bound, m, r, epsilon, delta):
     return high
 
 
-@pytest.mark.parametrize("bound", [Steinke(), Exact()])
+@pytest.mark.parametrize("bound", [SteinkeBound(), ExactBound()])
 def test_alg_one_run_auditing_auditor_at_positive_delta_fixes_its_guesses(bound):
     # 20,000 coins, epsilon = 0, delta = 1e-5. With chance 1/60 the mechanism publishes
     # twelve coins, else nothing: a coin is published with chance delta, so it is
@@ -174,11 +174,13 @@ def test_alg_one_run_auditing_auditor_at_positive_delta_by_linear_programming(
     # by the exact bound at the number made, and with no more than 5 % at any number
     # that was fixed. At delta = 0 an output may choose the number.
     m = 20
-    free = most_rejected(Exact(), m, range(m + 1), epsilon, delta)
+    free = most_rejected(ExactBound(), m, range(m + 1), epsilon, delta)
     assert round(100 * free, 2) == percent
-    fixed = [most_rejected(Exact(), m, [r], epsilon, delta) for r in range(1, m + 1)]
+    fixed = [
+        most_rejected(ExactBound(), m, [r], epsilon, delta) for r in range(1, m + 1)
+    ]
     assert max(fixed) <= 0.05 + 1e-9
-    assert most_rejected(Pure(), m, range(m + 1), epsilon, 0.0) <= 0.05 + 1e-9
+    assert most_rejected(PureBound(), m, range(m + 1), epsilon, 0.0) <= 0.05 + 1e-9
 
 
 def test_alg_classic_auditor_counts_right_guesses_over_its_runs():
@@ -214,7 +216,7 @@ def test_def_clopper_pearson_lower_as_log_odds_is_the_lower_bound(binomial, beta
             rate = binomial.cpl(r, v, beta)
             printed = max(0.0, log_odds(rate)) if rate > 0 else 0.0
             counts = Counts(canaries=r, guesses=r, correct=v)
-            found = Pure().epsilon_lower(counts, delta=0.0, alpha=beta)
+            found = PureBound().epsilon_lower(counts, delta=0.0, alpha=beta)
             assert found.epsilon_lower == pytest.approx(printed, abs=1e-6)
             assert found.epsilon_lower <= printed + 1e-12
             limit = log_odds_limit(v, r, log_alpha=log(beta))

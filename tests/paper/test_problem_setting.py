@@ -18,7 +18,7 @@ from dpaudit import (
     audit_one_run,
 )
 from dpaudit.bounds import Counts
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.exact import PureBound
 from dpaudit.bounds.power import estimate
 from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.guessers import Echo
@@ -48,7 +48,7 @@ def p(epsilon):
 
 def pure_bound(r, v, beta):
     counts = Counts(canaries=r, guesses=r, correct=v)
-    return Pure().epsilon_lower(counts, delta=0.0, alpha=beta).epsilon_lower
+    return PureBound().epsilon_lower(counts, delta=0.0, alpha=beta).epsilon_lower
 
 
 def estimated(r, v):
@@ -185,7 +185,7 @@ def test_prop_one_run_auditing_is_valid_given_each_output(binomial, mechanisms):
         for made in range(1, mechanism.n + 1):
             for v in range(made + 1):
                 counts = Counts(canaries=made, guesses=made, correct=v)
-                found = Pure().log_p_value(counts, epsilon=epsilon, delta=0.0)
+                found = PureBound().log_p_value(counts, epsilon=epsilon, delta=0.0)
                 tail = float(binomial.tail(v, made, top))
                 assert np.exp(found) == pytest.approx(tail, abs=1e-13)
         for o in mechanism.outputs:

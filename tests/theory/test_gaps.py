@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, special, stats
 
 from dpaudit import PureDP
-from dpaudit.bounds import Counts, Exact
+from dpaudit.bounds import Counts, ExactBound
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
 from dpaudit.mechanisms.catalogue import MECHANISMS, Parameters, named
@@ -212,7 +212,7 @@ def test_the_expected_bound_agrees_with_audits_that_are_run():
     table = {}
     for v in set(hits):
         counts = Counts(canaries=n, guesses=k, correct=v)
-        bound = Exact().epsilon_lower(counts, delta=delta, alpha=0.05)
+        bound = ExactBound().epsilon_lower(counts, delta=delta, alpha=0.05)
         table[v] = bound.epsilon_lower
     assert max(table.values()) < 3
     found = gaps(mechanism, elements=n, guesses=k, delta=delta)

@@ -15,7 +15,7 @@ from dpaudit import (
     PureDP,
     audit_adaptive,
 )
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
@@ -241,7 +241,7 @@ def test_the_plan_is_kept_by_the_audits_that_follow_it():
         )
         counts = result.reading
         assert isinstance(counts, Counts)
-        found = Adaptive().epsilon_lower(counts, delta=1e-5, alpha=0.05)
+        found = AdaptiveBound().epsilon_lower(counts, delta=1e-5, alpha=0.05)
         shown.append(found.epsilon_lower)
     error = np.std(shown) / 300**0.5
     assert abs(np.mean(shown) - plan.expected.value) < 5 * error

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds import Counts, Exact, judge_claim
+from dpaudit.bounds import Counts, ExactBound, judge_claim
 from dpaudit.bounds.power import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.theory.power import bounds_by_count, power
@@ -33,7 +33,7 @@ def clopper_pearson(v, r, alpha):
 
 def exact(m, r, v, delta):
     counts = Counts(canaries=m, guesses=r, correct=v)
-    return Exact().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
+    return ExactBound().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
 
 
 @pytest.mark.parametrize(("r", "a"), [(10, 0.9), (60, 0.55), (60, 0.8), (150, 0.73)])

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from sweep_tools import InOrder
 
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.methods import judge_claim as verdict_on
-from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.ranked import RankedBound
+from dpaudit.bounds.rounds import RoundsBound
+from dpaudit.bounds.unequal import BiasedCoinsBound
 from dpaudit.game.design import Design
 from dpaudit.game.result import judge
 from dpaudit.privacy.guarantees import ApproxDP
@@ -80,10 +80,10 @@ def forgetful(rule, monkeypatch):
         case _:
             broken = replace(rule, name=name)
     for module, bound in (
-        (sequences, Betting),
-        (sequences, RankedLooks),
-        (sequences, StoufferRounds),
-        (unequal, UnequalCoins),
+        (sequences, BettingBound),
+        (sequences, RankedBound),
+        (sequences, RoundsBound),
+        (unequal, BiasedCoinsBound),
     ):
         monkeypatch.setattr(
             module,

@@ -6,7 +6,7 @@ from math import comb, exp
 import numpy as np
 import pytest
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
@@ -243,7 +243,7 @@ def test_the_shared_score_meets_its_claim_exactly(share):
 def test_the_attaining_law_attains_the_exact_p_value():
     null = Attaining(claim=CLAIM, canaries=60, guesses=20, correct=20)
     counts = Counts(canaries=60, guesses=20, correct=20)
-    expected = Exact().p_value(counts, epsilon=1.0, delta=0.02)
+    expected = ExactBound().p_value(counts, epsilon=1.0, delta=0.02)
     found = right_tail(null, canaries=60, guesses=20, correct=20)
     assert found == pytest.approx(expected, rel=1e-12)
 

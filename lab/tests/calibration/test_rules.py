@@ -6,11 +6,11 @@ from math import log
 import numpy as np
 import pytest
 
-from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.bets import BettingBound
+from dpaudit.bounds.exact import ExactBound
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Weighted
-from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration.mixtures import (
@@ -71,7 +71,7 @@ def test_a_bound_above_the_truth_is_a_rejection_of_the_claim():
     v = EXACT_ON_ALL.critical(100, CLAIM, 0.05)
     for correct in (v - 1, v):
         counts = Counts(canaries=100, guesses=100, correct=correct)
-        found = Exact().epsilon_lower(counts, delta=CLAIM.delta, alpha=0.05)
+        found = ExactBound().epsilon_lower(counts, delta=CLAIM.delta, alpha=0.05)
         assert (found.epsilon_lower >= CLAIM.epsilon) == (correct >= v)
 
 
@@ -129,7 +129,7 @@ def test_no_ranking_is_left_out_that_the_bound_rejects(null):
     for log_odds, right in zip(draws.log_odds, draws.right, strict=True):
         order = np.argsort(-np.abs(log_odds), kind="stable")
         ranked = Ranked(canaries=80, right=right[order])
-        expected.append(rejected(RankedLooks(level=LEVEL), ranked, null.claim))
+        expected.append(rejected(RankedBound(level=LEVEL), ranked, null.claim))
     assert any(expected)
     assert list(found) == expected
 
@@ -171,7 +171,7 @@ def test_no_rounds_are_left_out_that_the_bound_rejects(null, limit):
             chance_uniform=noise[audit],
             **limit,
         )
-        expected.append(rejected(StoufferRounds(), reading, null.claim))
+        expected.append(rejected(RoundsBound(), reading, null.claim))
     assert any(expected)
     assert list(found) == expected
 
@@ -182,5 +182,7 @@ def test_bets_end_when_the_guesser_stops():
     found = BettingRule().rejects(draws, claim, LEVEL, np.random.default_rng(0))
     stake = 1 / (1 + np.exp(-0.5))
     for right, made, answer in zip(draws.right, draws.made, found, strict=True):
-        bets = Bets(canaries=80, right=right[:made], stakes=np.full(made, stake))
-        assert answer == rejected(Betting(), bets, claim)
+        bets = Bets(
+            canaries=80, right=right[:made], stated_probabilities=np.full(made, stake)
+        )
+        assert answer == rejected(BettingBound(), bets, claim)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpaudit.bounds.curve import CurveCertificate
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.independent_runs import IndependentRunsBound
 from dpaudit.bounds.methods import judge_claim as verdict_on
 from dpaudit.bounds.readings import BiasedCoinCounts, Counts
-from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.unequal import BiasedCoinsBound
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.mixtures import (
     AllOrNothing,
@@ -64,7 +64,7 @@ def test_two_runs_are_rejected_as_often_as_summing_all_pairs_says(null, alpha):
     law = -np.diff(tails)
     for pair in product(range(n + 1), repeat=2):
         runs = [Counts(canaries=n, guesses=n, correct=v) for v in pair]
-        found = IndependentRuns().log_p_value(
+        found = IndependentRunsBound().log_p_value(
             runs, epsilon=claim.epsilon, delta=claim.delta
         )
         if found <= log(alpha):
@@ -91,7 +91,7 @@ def test_unequal_coins_are_counted_from_both_ends():
             correct=right,
             committed=True,
         )
-        p = UnequalCoins().log_p_value(reading, epsilon=1.0, delta=0.0)
+        p = BiasedCoinsBound().log_p_value(reading, epsilon=1.0, delta=0.0)
         expected.append(p <= log(0.2))
     assert any(expected)
     assert list(found) == expected

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.bets import BettingBound
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import Weighted
-from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.game.design import Design
 from dpaudit.game.result import judge
 from dpaudit.game.rules import AdaptiveClasses, WeightClasses
@@ -140,9 +140,9 @@ def test_the_verdict_on_weights_depends_on_their_sum_alone(rules):
 @pytest.mark.parametrize(
     ("guesser", "bound"),
     [
-        ("ranked", RankedLooks()),
-        ("bets", Betting()),
-        ("limited rounds", StoufferRounds()),
+        ("ranked", RankedBound()),
+        ("bets", BettingBound()),
+        ("limited rounds", RoundsBound()),
     ],
 )
 def test_the_quick_verdict_says_above_whenever_the_scan_does(

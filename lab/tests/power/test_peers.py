@@ -10,7 +10,7 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.power.jax_privacy import JaxPrivacyDefault, JaxPrivacySplit
 from dpaudit_lab.power.methods import RankedAll
@@ -48,7 +48,7 @@ def test_the_published_p_value_is_the_formula_in_fractions():
 )
 def test_the_published_loop_finds_our_number(m, r, v):
     counts = Counts(canaries=m, guesses=r, correct=v)
-    known = Steinke().epsilon_lower(counts, delta=1e-5, alpha=0.05).epsilon_lower
+    known = SteinkeBound().epsilon_lower(counts, delta=1e-5, alpha=0.05).epsilon_lower
     found = published_bound(m, r, v, delta=1e-5, alpha=0.05)
     assert found == pytest.approx(known, abs=1e-6)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sweep_tools import InOrder
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts, Weighted
-from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.weighted import WeightedBound
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.local import LocalGaussian
 from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
@@ -126,7 +126,9 @@ def test_the_law_of_right_guesses_is_that_of_a_simulation():
     assert far < math.sqrt(math.log(2 / 1e-6) / (2 * runs))
 
 
-@pytest.mark.parametrize("bound", [Exact(), Steinke()], ids=["exact", "steinke"])
+@pytest.mark.parametrize(
+    "bound", [ExactBound(), SteinkeBound()], ids=["exact", "steinke"]
+)
 @pytest.mark.parametrize(
     ("task", "guesses"), [(SMALL, 12), (Task(canaries=3000, delta=1e-4), 150)]
 )
@@ -137,7 +139,7 @@ def test_the_expected_bound_is_the_sum_over_all_counts(bound, task, guesses):
 
 @pytest.mark.nightly
 def test_the_planned_numbers_are_the_best_of_all(plan):
-    for bound, guesses in ((Exact(), plan.exact), (Steinke(), plan.steinke)):
+    for bound, guesses in ((ExactBound(), plan.exact), (SteinkeBound(), plan.steinke)):
         every = {k: summed(bound, SMALL, k) for k in range(1, 21)}
         assert guesses == max(every, key=every.get)
     weighted = {k: expected_weighted(SMALL, k) for k in range(4, 21, 4)}
@@ -182,7 +184,7 @@ def test_a_million_canaries_are_promised_what_was_asked_for():
     task = Task(canaries=10**6)
 
     def expected(guesses):
-        return expected_count_bound(Exact(), task, guesses)
+        return expected_count_bound(ExactBound(), task, guesses)
 
     best = best_guesses(expected, least=1030, most=1080)
     assert 1030 < best < 1080
@@ -258,7 +260,7 @@ def test_methods_read_the_surest_guesses():
     for number in range(3):
         drawn = draw(task, number)
         right = naive_right(drawn, 40)
-        for bound in (Exact(), Steinke()):
+        for bound in (ExactBound(), SteinkeBound()):
             method = SurestCounted(key="any", bound=bound, guesses=40)
             assert method.epsilon_lower(drawn) == lower(bound, task, 40, sum(right))
         reading = Weighted(
@@ -268,7 +270,7 @@ def test_methods_read_the_surest_guesses():
             correct=(sum(right[:10]), sum(right[10:20]), sum(right[20:])),
             committed=True,
         )
-        known = WeightedGuesses().epsilon_lower(reading, delta=1e-5, alpha=0.05)
+        known = WeightedBound().epsilon_lower(reading, delta=1e-5, alpha=0.05)
         weighted = SurestWeighted(guesses=40).epsilon_lower(drawn)
         assert weighted == known.epsilon_lower
 
@@ -282,7 +284,7 @@ def test_the_ranked_method_needs_no_mu():
 def test_mean_bounds_are_those_planned():
     """Within 5 standard errors: false alarm below 2e-6."""
     task = Task(canaries=200)
-    for bound in (Exact(), Steinke()):
+    for bound in (ExactBound(), SteinkeBound()):
         method = SurestCounted(key="any", bound=bound, guesses=40)
         found = [method.epsilon_lower(draw(task, i)) for i in range(100)]
         error = np.std(found, ddof=1) / 10

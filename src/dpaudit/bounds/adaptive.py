@@ -31,14 +31,14 @@ from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.stats.binomial import log_mass, log_tails
 
-__all__ = ["Adaptive", "coupling_price"]
+__all__ = ["AdaptiveBound", "coupling_failure_probability"]
 
 _CHUNK = 4096
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Adaptive(GameBound[Counts]):
+class AdaptiveBound(GameBound[Counts]):
     """The ramp bound.
 
     Reference: Keinan, Shenfeld and Ligett, "prop:adaptive-ora-is-valid".
@@ -47,7 +47,7 @@ class Adaptive(GameBound[Counts]):
         >>> counts = Counts(
         ...     canaries=100_000, guesses=1510, correct=1439, adaptive=True
         ... )
-        >>> print(Adaptive().epsilon_lower(counts, delta=1e-5, alpha=0.05))
+        >>> print(AdaptiveBound().epsilon_lower(counts, delta=1e-5, alpha=0.05))
         epsilon >= 2.766 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method adaptive, tier A)
     """
@@ -61,12 +61,16 @@ whatever the program does; method adaptive, tier A)
         r, v = counts.guesses, counts.correct
         if v == 0:
             return 0.0
-        price = coupling_price(counts.canaries, epsilon, delta)
+        price = coupling_failure_probability(counts.canaries, epsilon, delta)
         return min(0.0, _best_ramp(v, r, epsilon, price))
 
 
-def coupling_price(canaries: int, epsilon: float, delta: float) -> float:
-    """Return the probability that guesses do better than coins of the claimed odds."""
+def coupling_failure_probability(canaries: int, epsilon: float, delta: float) -> float:
+    """Return a bound on the probability that guesses beat coins of the claimed odds.
+
+    It is ``m delta / (1 + e^epsilon)``: outside of an event of that probability,
+    correct guesses can be coupled with coins whose odds are ``e^epsilon``.
+    """
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("delta", delta)
     return canaries * delta * float(special.expit(-epsilon))

@@ -25,24 +25,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.bound import GameBound, Grid, add_price
 from dpaudit.bounds.readings import Bets
 
-__all__ = ["Betting", "log_wealth"]
+__all__ = ["BettingBound", "log_wealth"]
 
 _LARGEST_BET = 1 - 1e-9  # no bet may lose everything
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Betting(GameBound[Bets]):
+class BettingBound(GameBound[Bets]):
     """The bound from betting, with the grid of epsilons that it tests.
 
     Example:
         >>> right = np.arange(200) % 10 > 0
-        >>> bets = Bets(canaries=200, right=right, stakes=np.full(200, 0.9))
-        >>> print(Betting().epsilon_lower(bets, delta=0.0, alpha=0.05))
+        >>> stated = np.full(200, 0.9)
+        >>> bets = Bets(canaries=200, right=right, stated_probabilities=stated)
+        >>> print(BettingBound().epsilon_lower(bets, delta=0.0, alpha=0.05))
         epsilon >= 1.66 at delta = 0 (wrong with chance at most 0.05, \
 whatever the program does; method betting, tier A)
     """
@@ -53,7 +54,7 @@ whatever the program does; method betting, tier A)
 
     def log_p_value(self, bets: Bets, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value: one over the largest wealth, plus delta's."""
-        price = coupling_price(bets.canaries, epsilon, delta)
+        price = coupling_failure_probability(bets.canaries, epsilon, delta)
         wealth = float(np.max(log_wealth(bets, epsilon), initial=0.0))
         return add_price(-wealth, price)
 
@@ -74,7 +75,7 @@ whatever the program does; method betting, tier A)
 
 def log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
     """Return the log of the wealth after each guess, of who bets against an epsilon."""
-    q = np.minimum(bets.stakes, _LARGEST_BET)
+    q = np.minimum(bets.stated_probabilities, _LARGEST_BET)
     bold = q > special.expit(epsilon)
     won = np.log(np.maximum(q, 0.5)) - special.log_expit(epsilon)
     lost = np.log1p(-q) - special.log_expit(-epsilon)

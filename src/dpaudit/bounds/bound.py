@@ -33,13 +33,13 @@ __all__ = [
     "GameBound",
     "Grid",
     "LowerBound",
+    "PValueProperty",
     "ParameterBound",
     "PointEstimate",
-    "Promise",
     "add_price",
     "first_not_rejected",
-    "highest_rejected",
-    "largest_rejected",
+    "largest_rejected_of_rising",
+    "largest_rejected_on_scan",
     "p_value_text",
     "probability",
     "rounded_down",
@@ -234,8 +234,8 @@ class Grid:
 
 
 @final
-class Promise(Enum):
-    """What is proved of the p-values of all epsilons, so that any rejection counts.
+class PValueProperty(Enum):
+    """What is proved of a bound's p-values at all epsilons: any rejection counts.
 
     Attributes:
         RISING: They rise with epsilon.
@@ -316,15 +316,16 @@ class GameBound(ABC, Generic[R]):
         *,
         delta: float,
         alpha: float,  # noqa: ARG002 (some ask it)
-    ) -> Promise | Grid:
+    ) -> PValueProperty | Grid:
         """Return by which search epsilons may be tested.
 
-        A promise is what is proved of the p-values; without one, a grid that is fixed
-        before the run. Bound and claim test both follow it (``claim_p_value``).
+        It follows from what is proved of the p-values; if nothing is, there is a grid
+        that is fixed before the run. Bound and claim test both follow it
+        (``claim_p_value``).
         """
         if self.rises or (self.rises_without_delta and delta == 0):
-            return Promise.RISING
-        return Promise.ONE_EVENT if self.one_event(reading) else Grid()
+            return PValueProperty.RISING
+        return PValueProperty.ONE_EVENT if self.one_event(reading) else Grid()
 
     def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:
         """Return the lower bound, found by the search that its p-values allow."""
@@ -332,7 +333,11 @@ class GameBound(ABC, Generic[R]):
         by = self.search(reading, delta=delta, alpha=alpha)
         if isinstance(by, Grid):
             return first_not_rejected(self, reading, delta=delta, alpha=alpha, grid=by)
-        find = largest_rejected if by is Promise.RISING else highest_rejected
+        find = (
+            largest_rejected_of_rising
+            if by is PValueProperty.RISING
+            else largest_rejected_on_scan
+        )
         return find(self, reading, delta=delta, alpha=alpha)
 
     def claim_p_value(self, reading: R, /, claim: Guarantee, *, alpha: float) -> float:
@@ -363,7 +368,7 @@ class GameBound(ABC, Generic[R]):
         """
         points = self._points(claim)
         by = self.search(reading, delta=max(d for _, d in points), alpha=alpha)
-        if len(points) > 1 and by is Promise.ONE_EVENT:
+        if len(points) > 1 and by is PValueProperty.ONE_EVENT:
             best = self.strongest_points(reading, claim)[:_CURVE_POINTS]
             return min(self.claim_p_value(reading, each, alpha=alpha) for each in best)
         found = probability(self.log_p_claim(reading, claim, alpha=alpha))
@@ -456,7 +461,7 @@ class GameBound(ABC, Generic[R]):
             if points[-1] > by.stop:
                 return 0.0
             return self.highest_log_p(reading, points, delta=delta, alpha=alpha)
-        if by is Promise.RISING:
+        if by is PValueProperty.RISING:
             return self.log_p_value(reading, epsilon=epsilon, delta=delta)
         return _least_from(epsilon, self.log_p_of(reading, delta=delta))
 
@@ -465,7 +470,7 @@ class GameBound(ABC, Generic[R]):
     ) -> bool:
         """Return whether the search for the bound can only say what a p-value says."""
         by = self.search(reading, delta=delta, alpha=alpha)
-        if by is Promise.ONE_EVENT:
+        if by is PValueProperty.ONE_EVENT:
             # Without delta p-values rise: no bound lies above an epsilon that stands.
             pure = self.log_p_value(reading, epsilon=epsilon, delta=0.0)
             return found > alpha and pure > log(alpha)
@@ -496,26 +501,27 @@ def _least_from(epsilon: float, log_p: Callable[[float], float]) -> float:
     return min([here, *(found for each, found in asked if each > epsilon)])
 
 
-def largest_rejected(
+def largest_rejected_of_rising(
     bound: Bound[R], reading: R, *, delta: float, alpha: float
 ) -> LowerBound:
     """Bound epsilon from below by the largest one that is rejected.
 
-    For bounds whose p-values, at all epsilons, are bounds on the probability of one and
-    the same event "this much evidence or more": a mechanism that is (epsilon, delta)-DP
-    is so at every larger epsilon too, so any rejection refutes it.
+    For bounds whose p-values rise with epsilon: all smaller ones are rejected too.
     """
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
     return _lower(bound, largest_yes(rejected), delta=delta, alpha=alpha)
 
 
-def highest_rejected(
+def largest_rejected_on_scan(
     bound: Bound[R], reading: R, *, delta: float, alpha: float
 ) -> LowerBound:
-    """Bound epsilon like ``largest_rejected`` where p-values rise and fall.
+    """Bound epsilon from below by the largest rejected one that a scan comes upon.
 
-    Delta is dearer at small epsilons, so rejection may begin above 0. Without delta the
-    p-value only rises, and more is rejected: there is nothing to find above.
+    For bounds whose p-values rise and fall with epsilon but bound, at every epsilon,
+    the probability of one and the same event "this much evidence or more": a mechanism
+    that is (epsilon, delta)-DP is so at every larger epsilon too, so any rejection
+    refutes it. Delta is dearer at small epsilons, so rejection may begin above 0.
+    Without delta the p-value only rises, and more is rejected: the scan begins there.
     """
     pure = largest_yes(_rejection(bound, reading, delta=0.0, alpha=alpha))
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)

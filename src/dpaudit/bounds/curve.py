@@ -22,7 +22,7 @@ and with several points: for ``y_lk >= 0``, ``k`` from 1 to ``r``,
 Which numbers are best is a linear program. Its solution need not be trusted: what is
 returned is the right-hand side, computed from the numbers. With enough points it is the
 largest probability that any mechanism with that curve can give. It is the sharpest of
-the three and takes seconds, so it is used only if asked for.
+the three and takes seconds, so no bound uses it (``lines_log_p_value``).
 
 Against a family of curves ordered by a parameter, the largest parameter that is
 rejected is a lower bound on the *parameter* (``GaussianFamily``, tier B). Read as
@@ -46,7 +46,7 @@ https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from math import exp, inf, log
+from math import exp, inf, log, log1p
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -54,10 +54,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import ParameterBound
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee
-from dpaudit.stats.binomial import log_mass, log_tails
+from dpaudit.stats.binomial import log_tail_and_price
 from dpaudit.stats.search import largest_yes
 
 __all__ = [
@@ -72,8 +72,6 @@ __all__ = [
 
 _MOST_GUESSES: Final = 4000  # beyond it the program is slow, and points gain little
 _ROUNDING: Final = 1e-11  # more than the certificate's arithmetic can lose
-_MU_FACTOR = 1.1  # times the mu of the other p-values; lines gain a few percent
-_HALVINGS = 6
 _LOG_P_TOLERANCE = 1e-6  # to the log of the recursion's p-value
 _HALVINGS_AT_ONCE = 5  # halvings that are asked at once
 
@@ -225,10 +223,10 @@ def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
     """
     epsilons, deltas = claim.points()
     stride = max(1, round(len(epsilons) ** (1 / 3)))
-    apart = Exact().log_p_values(counts, epsilons[::stride], deltas[::stride])
+    apart = ExactBound().log_p_values(counts, epsilons[::stride], deltas[::stride])
     best = stride * int(apart.argmin())
     near = slice(max(0, best - stride), best + stride + 1)
-    return float(Exact().log_p_values(counts, epsilons[near], deltas[near]).min())
+    return float(ExactBound().log_p_values(counts, epsilons[near], deltas[near]).min())
 
 
 def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
@@ -270,13 +268,9 @@ def _recursions(
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GaussianFamily:
     """The lower bound on mu, if the mechanism is mu-GDP for some mu.
-
-    Attributes:
-        lines: How many points of the curve a linear program takes together; 0 for
-            none. A dozen rejects a few percent more and takes seconds.
 
     Example:
         >>> counts = Counts(canaries=1000, guesses=200, correct=150)
@@ -285,7 +279,6 @@ class GaussianFamily:
 family epsilon = 1.296 at delta = 1e-05)
     """
 
-    lines: int = 0
     method: ClassVar[str] = "gdp"
     reference: ClassVar[str] = "https://arxiv.org/abs/2410.22235, algorithm 3"
 
@@ -305,8 +298,6 @@ family epsilon = 1.296 at delta = 1e-05)
             )
 
         mu = largest_yes(rejected)
-        if self.lines and mu > 0:
-            mu = _further(counts, mu, log_alpha, lines=self.lines)
         return ParameterBound(
             parameter_lower=mu,
             parameter="mu",
@@ -317,19 +308,6 @@ family epsilon = 1.296 at delta = 1e-05)
             method=self.method,
             reference=self.reference,
         )
-
-
-def _further(counts: Counts, mu: float, log_alpha: float, *, lines: int) -> float:
-    """Return a larger mu that several points together reject, if one is found."""
-    low, high = mu, mu * _MU_FACTOR
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        claim = GaussianDP(mu=middle)
-        if lines_log_p_value(counts, claim, lines=lines) <= log_alpha:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @final
@@ -366,10 +344,10 @@ class CurveCertificate:
 
     def _at(self, epsilon: float) -> float:
         m, r, v = self.counts.canaries, self.counts.guesses, self.counts.correct
-        upper, lower = log_tails(v, r, epsilon)
-        if v == 0 or upper >= log(self.alpha):
+        if v == 0:
             return 0.0
-        mass = float(log_mass(v, r, epsilon))
-        room = log(self.alpha) + np.log1p(-exp(upper - log(self.alpha)))
-        log_delta = float(room) + log(v) + mass - log(m) - upper - lower
-        return exp(min(0.0, log_delta))
+        upper, price = log_tail_and_price(v, r, log(m), epsilon)  # at delta = 1
+        if upper >= log(self.alpha):
+            return 0.0
+        room = log(self.alpha) + log1p(-exp(upper - log(self.alpha)))
+        return exp(min(0.0, room - price))

@@ -5,22 +5,22 @@ A guesser names ``r`` of ``m`` fair coins, ``v`` of them correctly. Under a clai
 many correct guesses that any mechanism and any guesser can have. Throughout, ``p =
 e^epsilon / (1 + e^epsilon)``.
 
-*One run* (``Exact``). All guesses are made at once, from one output. The probability of
-``v`` correct guesses or more is at most ``beta + m delta beta (1 - beta) / (v b_v)``,
-where ``beta`` is the tail and ``b_v`` the mass at ``v`` of Bin(r, p); some mechanism
-attains it. The proof solves the binomial's Stein equation and swaps each coin once. It
-holds for every mechanism and every guesser that sees the whole output and makes no more
-than ``r`` guesses, a number fixed before the run.
+*One run* (``ExactBound``). All guesses are made at once, from one output. The
+probability of ``v`` correct guesses or more is at most ``beta + m delta beta (1 - beta)
+/ (v b_v)``, where ``beta`` is the tail and ``b_v`` the mass at ``v`` of Bin(r, p); some
+mechanism attains it. The proof solves the binomial's Stein equation and swaps each coin
+once. It holds for every mechanism and every guesser that sees the whole output and
+makes no more than ``r`` guesses, a number fixed before the run.
 
-*One run at delta = 0* (``Pure``). Given the output and the coins before it, a coin is
-guessed correctly with probability at most ``p``; so the correct guesses are
+*One run at delta = 0* (``PureBound``). Given the output and the coins before it, a coin
+is guessed correctly with probability at most ``p``; so the correct guesses are
 stochastically fewer than Bin(r, p), and a binomial tail is a p-value. The lower limit
 on epsilon is Clopper's and Pearson's limit on a rate, as log-odds: a beta quantile. As
 this holds given the output, the number of guesses may depend on the output too.
 
-*As many guesses as made* (``AsMade``). Where the output decides how many guesses are
-made, the number made and the correct ones among them are all that is read. At delta = 0
-the binomial tail at the number made is a p-value, as above: this is the paper's
+*As many guesses as made* (``AsMadeBound``). Where the output decides how many guesses
+are made, the number made and the correct ones among them are all that is read. At delta
+= 0 the binomial tail at the number made is a p-value, as above: this is the paper's
 Algorithm 1 as printed. Under (epsilon, delta) the coins can be coupled with coins whose
 odds, given the output and the coins before, are at most e^epsilon, but for an event of
 probability ``m delta / (1 + e^epsilon)`` at most (docs/explanation/adaptive-rules.md);
@@ -57,34 +57,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.bound import GameBound, add_price, probability
 from dpaudit.bounds.readings import Counts, CountsAsMade, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
 from dpaudit.stats.binomial import (
+    log_exact_tail,
     log_revealed_tail,
-    log_slack_tail,
-    log_slack_tails,
     log_tails,
 )
 
 __all__ = [
-    "AsMade",
-    "Exact",
-    "Pure",
+    "AsMadeBound",
+    "ExactBound",
+    "PureBound",
     "SeparateRunsBound",
 ]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Exact(GameBound[Counts]):
+class ExactBound(GameBound[Counts]):
     """The tightest bound that counts can give against every mechanism.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
-        >>> print(Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05))
+        >>> print(ExactBound().epsilon_lower(counts, delta=1e-5, alpha=0.05))
         epsilon >= 2.802 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method exact, tier A)
     """
@@ -104,7 +103,7 @@ whatever the program does; method exact, tier A)
         check_at_once(counts, self.method)
         _validate.probability("delta", delta)
         r, v = counts.guesses, counts.correct
-        return partial(log_slack_tail, v, r, _log_slack(counts, delta))
+        return partial(log_exact_tail, v, r, _log_total_delta(counts, delta))
 
     def log_p_values(
         self,
@@ -114,11 +113,10 @@ whatever the program does; method exact, tier A)
     ) -> NDArray[np.float64]:
         """Return the logs of the p-values of the points of a guarantee."""
         check_at_once(counts, self.method)
-        return log_slack_tails(
-            counts.correct,
-            counts.guesses,
-            [_log_slack(counts, delta) for delta in deltas.tolist()],
-            epsilons.tolist(),
+        r, v = counts.guesses, counts.correct
+        points = zip(epsilons.tolist(), deltas.tolist(), strict=True)
+        return np.array(
+            [log_exact_tail(v, r, _log_total_delta(counts, d), e) for e, d in points]
         )
 
     def p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
@@ -150,21 +148,22 @@ whatever the program does; method exact, tier A)
         return float(self.log_p_values(counts, *claim.points()).min())
 
 
-def _log_slack(counts: Counts, delta: float) -> float:
+def _log_total_delta(counts: Counts, delta: float) -> float:
     """Return the log of m delta."""
     return log(counts.canaries) + log(delta) if counts.canaries and delta else -inf
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Pure(GameBound[Counts]):
+class PureBound(GameBound[Counts]):
     """The bound at delta = 0.
 
     Reference: Keinan, Shenfeld and Ligett, "prop:one-run-auditing-is-valid".
 
     Example:
         >>> counts = Counts(canaries=100, guesses=100, correct=75)
-        >>> round(Pure().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower, 6)
+        >>> found = PureBound().epsilon_lower(counts, delta=0.0, alpha=0.05)
+        >>> round(found.epsilon_lower, 6)
         0.702214
     """
 
@@ -175,11 +174,11 @@ class Pure(GameBound[Counts]):
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of the claim; delta must be 0."""
         guessed = self._guessed(counts, delta)
-        return Exact().log_p_value(guessed, epsilon=epsilon, delta=0.0)
+        return ExactBound().log_p_value(guessed, epsilon=epsilon, delta=0.0)
 
     def log_p_of(self, counts: Counts, *, delta: float) -> Callable[[float], float]:
         """Return the log of the p-value as a function of epsilon."""
-        return Exact().log_p_of(self._guessed(counts, delta), delta=0.0)
+        return ExactBound().log_p_of(self._guessed(counts, delta), delta=0.0)
 
     def _guessed(self, counts: Counts, delta: float) -> Counts:
         """Return the counts of what was guessed: nothing else enters at delta = 0."""
@@ -193,12 +192,12 @@ class Pure(GameBound[Counts]):
 
 @final
 @dataclass(frozen=True, slots=True)
-class AsMade(GameBound[CountsAsMade]):
+class AsMadeBound(GameBound[CountsAsMade]):
     """The bound where the output decides how many guesses are made.
 
     Example:
         >>> made = CountsAsMade(canaries=2000, guesses=100, correct=75)
-        >>> print(AsMade().epsilon_lower(made, delta=0.0, alpha=0.05))
+        >>> print(AsMadeBound().epsilon_lower(made, delta=0.0, alpha=0.05))
         epsilon >= 0.702 at delta = 0 (wrong with chance at most 0.05, \
 whatever the program does; method as made, tier A)
     """
@@ -214,7 +213,7 @@ whatever the program does; method as made, tier A)
     def log_p_value(self, made: CountsAsMade, *, epsilon: float, delta: float) -> float:
         """Return the log of the tail at the number made, and the price of delta."""
         _validate.nonnegative("epsilon", epsilon)
-        price = coupling_price(made.canaries, epsilon, delta)
+        price = coupling_failure_probability(made.canaries, epsilon, delta)
         if made.correct == 0:
             return 0.0
         return add_price(log_tails(made.correct, made.guesses, epsilon)[0], price)

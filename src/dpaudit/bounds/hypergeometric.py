@@ -63,17 +63,17 @@ from dpaudit.errors import InvalidRunError
 from dpaudit.privacy.guarantees import Adjacency, Guarantee
 from dpaudit.stats.hypergeometric import NoncentralTails
 
-__all__ = ["Hypergeometric", "group_claim"]
+__all__ = ["HypergeometricBound", "group_claim"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hypergeometric(GameBound[HalfCounts]):
+class HypergeometricBound(GameBound[HalfCounts]):
     """The bound where a uniformly random half of the canaries was included.
 
     Example:
         >>> counts = HalfCounts(canaries=1000, guesses=500, correct=400)
-        >>> print(Hypergeometric().epsilon_lower(counts, delta=0.0, alpha=0.05))
+        >>> print(HypergeometricBound().epsilon_lower(counts, delta=0.0, alpha=0.05))
         epsilon >= 1.249 at delta = 0 (wrong with chance at most 0.05, whatever the \
 program does; method hypergeometric, tier A)
     """

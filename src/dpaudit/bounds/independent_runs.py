@@ -25,23 +25,24 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpaudit.bounds.bound import GameBound, LowerBound
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.combine import fisher
 
-__all__ = ["IndependentRuns", "PooledRuns", "bets_in_a_row"]
+__all__ = ["IndependentRunsBound", "PooledRunsBound", "bets_in_a_row"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class IndependentRuns(GameBound[Sequence[Counts]]):
+class IndependentRunsBound(GameBound[Sequence[Counts]]):
     """The exact bound for the counts of several independent runs.
 
     Example:
         >>> run = Counts(canaries=1000, guesses=100, correct=90)
-        >>> one = Exact().epsilon_lower(run, delta=1e-5, alpha=0.05).epsilon_lower
-        >>> both = IndependentRuns().epsilon_lower([run, run], delta=1e-5, alpha=0.05)
+        >>> one = ExactBound().epsilon_lower(run, delta=1e-5, alpha=0.05).epsilon_lower
+        >>> by = IndependentRunsBound()
+        >>> both = by.epsilon_lower([run, run], delta=1e-5, alpha=0.05)
         >>> both.epsilon_lower > one
         True
     """
@@ -57,13 +58,13 @@ class IndependentRuns(GameBound[Sequence[Counts]]):
         if not runs:
             raise InvalidInputError("there must be at least one run to combine")
         return fisher(
-            [Exact().log_p_value(r, epsilon=epsilon, delta=delta) for r in runs]
+            [ExactBound().log_p_value(r, epsilon=epsilon, delta=delta) for r in runs]
         )
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PooledRuns:
+class PooledRunsBound:
     """The bound for the counts of several runs, added up.
 
     That counts are added up must be fixed before the first run.
@@ -73,14 +74,14 @@ class PooledRuns:
 
     Example:
         >>> run = Counts(canaries=1000, guesses=100, correct=90)
-        >>> for bound in (IndependentRuns(), PooledRuns()):
+        >>> for bound in (IndependentRunsBound(), PooledRunsBound()):
         ...     found = bound.epsilon_lower([run, run], delta=1e-5, alpha=0.05)
         ...     print(bound.method, round(found.epsilon_lower, 3))
         independent runs 1.724
         pooled runs 1.798
     """
 
-    by: GameBound[Counts] = field(default_factory=Exact)
+    by: GameBound[Counts] = field(default_factory=ExactBound)
 
     method: ClassVar[str] = "pooled runs"
     reference: ClassVar[str] = "docs/explanation/ceilings.md"
@@ -121,5 +122,5 @@ def bets_in_a_row(runs: Sequence[Bets]) -> Bets:
     return Bets(
         canaries=sum(run.canaries for run in runs),
         right=np.concatenate([run.right for run in runs]),
-        stakes=np.concatenate([run.stakes for run in runs]),
+        stated_probabilities=np.concatenate([run.stated_probabilities for run in runs]),
     )

@@ -3,8 +3,8 @@
 from types import MappingProxyType
 from typing import TypeAlias
 
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.adaptive import AdaptiveBound
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import (
     AnyBound,
     ClaimTest,
@@ -12,10 +12,10 @@ from dpaudit.bounds.bound import (
     ParameterBound,
 )
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.exact import AsMade, Exact, Pure, SeparateRunsBound
-from dpaudit.bounds.hypergeometric import Hypergeometric
-from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.exact import AsMadeBound, ExactBound, PureBound, SeparateRunsBound
+from dpaudit.bounds.hypergeometric import HypergeometricBound
+from dpaudit.bounds.independent_runs import IndependentRunsBound, PooledRunsBound
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import (
     Bets,
     BiasedCoinCounts,
@@ -27,10 +27,10 @@ from dpaudit.bounds.readings import (
     Rounds,
     Weighted,
 )
-from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.bounds.rounds import RoundsBound
+from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.unequal import BiasedCoinsBound
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Guarantee
 
@@ -46,15 +46,20 @@ __all__ = [
 ]
 
 CountsMethod: TypeAlias = (
-    Exact | Pure | Steinke | Adaptive | SeparateRunsBound | GaussianFamily
+    ExactBound
+    | PureBound
+    | SteinkeBound
+    | AdaptiveBound
+    | SeparateRunsBound
+    | GaussianFamily
 )
 
 METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
     {
-        "exact": Exact(),
-        "pure": Pure(),
-        "adaptive": Adaptive(),
-        "steinke": Steinke(),
+        "exact": ExactBound(),
+        "pure": PureBound(),
+        "adaptive": AdaptiveBound(),
+        "steinke": SteinkeBound(),
         "separate": SeparateRunsBound(),
         "gdp": GaussianFamily(),
     }
@@ -64,22 +69,22 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
 _BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]] = (
     MappingProxyType(
         {
-            Counts: (Exact(), Adaptive()),
-            CountsAsMade: (AsMade(), None),
-            BiasedCoinCounts: (UnequalCoins(), None),
-            HalfCounts: (Hypergeometric(), None),
-            Ranked: (RankedLooks(), None),
-            Weighted: (WeightedGuesses(), AdaptiveSlots()),
-            Rounds: (None, StoufferRounds()),
-            Bets: (None, Betting()),
+            Counts: (ExactBound(), AdaptiveBound()),
+            CountsAsMade: (AsMadeBound(), None),
+            BiasedCoinCounts: (BiasedCoinsBound(), None),
+            HalfCounts: (HypergeometricBound(), None),
+            Ranked: (RankedBound(), None),
+            Weighted: (WeightedBound(), AdaptiveWeightedBound()),
+            Rounds: (None, RoundsBound()),
+            Bets: (None, BettingBound()),
         }
     )
 )
 
 # Every method of this package by the name that results hold: any other is a user's own.
 KNOWN: frozenset[str] = frozenset(METHODS) | {
-    IndependentRuns.method,
-    PooledRuns.method,
+    IndependentRunsBound.method,
+    PooledRunsBound.method,
     *(each.method for pair in _BOUNDS.values() for each in pair if each is not None),
 }
 
@@ -100,7 +105,7 @@ def bound_for(reading: Reading) -> AnyBound:
 
     Example:
         >>> bound_for(Counts(canaries=9, guesses=2, correct=1, adaptive=True))
-        Adaptive()
+        AdaptiveBound()
     """
     at_once, adaptive = _BOUNDS.get(type(reading), (None, None))
     found = adaptive if reading.adaptive else at_once

@@ -18,15 +18,13 @@ the binomial distribution.
 Reference: docs/explanation/ceilings.md.
 """
 
-from dataclasses import replace
 from math import inf, log, ulp
 
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bound import AnyBound, PointEstimate
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
@@ -42,17 +40,17 @@ __all__ = [
 ]
 
 
-def design_ceiling(counts: Counts, *, delta: float, alpha: float) -> float:
-    """Return the bound of the game if every guess of the design were right.
+def design_ceiling(*, canaries: int, guesses: int, delta: float, alpha: float) -> float:
+    """Return the bound if all guesses of a design were made at once and correct.
+
+    Of a run that was played, ``Reading.perfect`` is what all guesses made would give.
 
     Example:
-        >>> counts = Counts(canaries=1000, guesses=100, correct=0)
-        >>> round(design_ceiling(counts, delta=0.0, alpha=0.05), 2)
+        >>> round(design_ceiling(canaries=1000, guesses=100, delta=0.0, alpha=0.05), 2)
         3.49
     """
-    perfect = replace(counts, correct=counts.guesses)
-    bound = Adaptive() if counts.adaptive else Exact()
-    return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
+    perfect = Counts(canaries=canaries, guesses=guesses, correct=guesses)
+    return ExactBound().epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
 
 
 def mechanism_ceiling(

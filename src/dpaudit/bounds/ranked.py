@@ -41,7 +41,7 @@ from dpaudit.stats.ranked_tail import (
 )
 from dpaudit.stats.search import last_yes_before_no
 
-__all__ = ["RankedLooks"]
+__all__ = ["RankedBound"]
 
 _MOST_QUICK_GUESSES = 2000  # guesses for which p-values are quick
 _EPSILONS_AT_ONCE = 256  # epsilons that are looked at together
@@ -57,7 +57,7 @@ _WEIGHTS = np.maximum(0.5 ** np.arange(64), 0.02)
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankedLooks(GameBound[Ranked]):
+class RankedBound(GameBound[Ranked]):
     """The bound for guesses in order of confidence; no number of guesses is needed.
 
     Attributes:
@@ -66,7 +66,7 @@ class RankedLooks(GameBound[Ranked]):
     Example:
         >>> right = np.arange(1000) % 20 > 0  # 19 of 20 right, wherever one looks
         >>> ranked = Ranked(canaries=1000, right=right)
-        >>> print(RankedLooks().epsilon_lower(ranked, delta=1e-5, alpha=0.05))
+        >>> print(RankedBound().epsilon_lower(ranked, delta=1e-5, alpha=0.05))
         epsilon >= 2.57 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method ranked, tier A)
     """

@@ -75,8 +75,12 @@ class Reading(Document, ABC):
         return None
 
     @abstractmethod
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many.
+
+        Where their number was fixed beforehand it is that number, made or not;
+        otherwise it is how many were made.
+        """
 
     @abstractmethod
     def perfect(self) -> Self:
@@ -132,8 +136,8 @@ class Counts(Reading):
         """Itself."""
         return self
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
@@ -168,8 +172,8 @@ class CountsAsMade(Reading):
                 f"canaries={self.canaries}"
             )
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
@@ -217,8 +221,8 @@ class BiasedCoinCounts(Reading):
                 f"{self.canaries}"
             )
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return self.correct, self.guesses_in + self.guesses_out
 
     def perfect(self) -> Self:
@@ -268,8 +272,8 @@ class HalfCounts(Reading):
         """How many canaries were included."""
         return self.canaries // 2
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
@@ -327,8 +331,8 @@ class Ranked(Reading):
             canaries=len(bits), right=most_confident_last[::-1] & np.uint64(1) == 0
         )
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return int(self.right.sum()), len(self.right)
 
     def perfect(self) -> Self:
@@ -406,8 +410,8 @@ class Weighted(Reading):
         """The weight of all right guesses."""
         return float(np.dot(self.weights, self.correct))
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return sum(self.correct), sum(self.guesses)
 
     def perfect(self) -> Self:
@@ -481,9 +485,9 @@ class Rounds(Reading):
                     f"{self.canaries} canaries, got guesses={played.guesses}"
                 )
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
-        scores = [played.right_and_made() for played in self.rounds]
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
+        scores = [played.correct_and_guesses() for played in self.rounds]
         return sum(v for v, _ in scores), sum(r for _, r in scores)
 
     def perfect(self) -> Self:
@@ -499,34 +503,36 @@ class Bets(Reading):
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
         right: Whether each guess matched the coin.
-        stakes: The probability of being right that the guesser gave each guess before
-            its coin was revealed; it may use every coin revealed before.
+        stated_probabilities: The probability of being right that the guesser gave each
+            guess before its coin was revealed; it may use every coin revealed before.
     """
 
     canaries: int
     right: NDArray[np.bool_]
-    stakes: NDArray[np.float64]
+    stated_probabilities: NDArray[np.float64]
 
     kind = "bets"
     adaptive = True
 
     def __post_init__(self) -> None:
         _validate.make_whole(self, canaries=1)
-        if self.right.shape != self.stakes.shape or self.right.ndim != 1:
+        if self.right.shape != self.stated_probabilities.shape or self.right.ndim != 1:
             raise InvalidInputError(
-                "right and stakes must be two lists of one length, got shapes "
-                f"{self.right.shape} and {self.stakes.shape}"
+                "right and stated_probabilities must be two lists of one length, got "
+                f"shapes {self.right.shape} and {self.stated_probabilities.shape}"
             )
         if len(self.right) > self.canaries:
             raise InvalidInputError(
                 f"{len(self.right)} bets on canaries={self.canaries}; each canary may "
                 "be guessed once"
             )
-        if not np.all((self.stakes >= 0) & (self.stakes <= 1)):
-            raise InvalidInputError("stakes must hold chances in [0, 1]")
+        if not np.all(
+            (self.stated_probabilities >= 0) & (self.stated_probabilities <= 1)
+        ):
+            raise InvalidInputError("stated_probabilities must be in [0, 1]")
 
-    def right_and_made(self) -> tuple[int, int]:
-        """Return how many guesses were right, and how many were made."""
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return how many guesses were correct, and of how many."""
         return int(self.right.sum()), len(self.right)
 
     def perfect(self) -> Self:

@@ -48,7 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.bound import GameBound, Grid, add_price
 from dpaudit.bounds.readings import Rounds, Weighted
 from dpaudit.stats.binomial import log_odds_limit
@@ -57,7 +57,7 @@ from dpaudit.stats.limited_score import UNRESOLVED, empty_score, limited_score
 __all__ = [
     "MAX_CHANCE_SHARE",
     "TAIL_ROOM",
-    "StoufferRounds",
+    "RoundsBound",
     "evidence_by_round",
     "guess_weights",
     "least_chance_share",
@@ -74,7 +74,7 @@ TAIL_ROOM = 1.15  # scores rise faster in the tails than in the middle, by about
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoufferRounds(GameBound[Rounds]):
+class RoundsBound(GameBound[Rounds]):
     """The bound for rounds, with the grid of epsilons that it tests.
 
     Example:
@@ -86,7 +86,7 @@ class StoufferRounds(GameBound[Rounds]):
         ...     canaries=100, rounds=(first, first), round_weights=(1.0, 1.0),
         ...     uniforms=(0.5, 0.5),
         ... )
-        >>> StoufferRounds().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
+        >>> RoundsBound().epsilon_lower(game, delta=0.0, alpha=0.05).epsilon_lower
         0.97
     """
 
@@ -183,7 +183,7 @@ def rounds_price(
         0.0269
         0.0023
     """
-    whole = coupling_price(canaries, epsilon, delta)
+    whole = coupling_failure_probability(canaries, epsilon, delta)
     if max_jump is None:
         return whole
     shares = np.square(round_shares(round_weights, chance_share))

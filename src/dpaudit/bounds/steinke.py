@@ -24,17 +24,17 @@ from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.stats.binomial import log_tails, masses
 
-__all__ = ["Steinke"]
+__all__ = ["SteinkeBound"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Steinke(GameBound[Counts]):
+class SteinkeBound(GameBound[Counts]):
     """The bound that public code has.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
-        >>> print(Steinke().epsilon_lower(counts, delta=1e-5, alpha=0.05))
+        >>> print(SteinkeBound().epsilon_lower(counts, delta=1e-5, alpha=0.05))
         epsilon >= 2.675 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method steinke, tier A)
     """

@@ -39,12 +39,12 @@ from dpaudit.bounds.readings import BiasedCoinCounts
 from dpaudit.bounds.weighted import most_decides
 from dpaudit.stats.weighted import weighted_tail
 
-__all__ = ["UnequalCoins"]
+__all__ = ["BiasedCoinsBound"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class UnequalCoins(GameBound[BiasedCoinCounts]):
+class BiasedCoinsBound(GameBound[BiasedCoinCounts]):
     """The bound for a known inclusion probability other than one half.
 
     Example:
@@ -52,7 +52,8 @@ class UnequalCoins(GameBound[BiasedCoinCounts]):
         ...     canaries=1000, inclusion=0.9, guesses_in=1000, guesses_out=0,
         ...     correct=905, committed=True,
         ... )
-        >>> UnequalCoins().epsilon_lower(nothing, delta=0.0, alpha=0.05).epsilon_lower
+        >>> found = BiasedCoinsBound().epsilon_lower(nothing, delta=0.0, alpha=0.05)
+        >>> found.epsilon_lower
         0.0
     """
 

@@ -6,7 +6,7 @@ sum of independent coins of success probability ``p = e^epsilon / (1 + e^epsilon
 the tail of that sum is a p-value. The two bounds differ in how guesses enter a class,
 and in the price of delta.
 
-*All at once* (``WeightedGuesses``). The classes follow an order that only the output
+*All at once* (``WeightedBound``). The classes follow an order that only the output
 decides, and the domination holds given the output. With delta > 0 the tail rises by at
 most ``m delta Y``, where ``Y`` bounds the Stein solution of a weighted sum: ``(1 - p)``
 times the probability, averaged over all degrees of mixing given coins with fresh ones,
@@ -20,15 +20,15 @@ more", at every epsilon, so the largest epsilon that is rejected counts. Otherwi
 different outputs may favour different epsilons, and the bound is the last of a grid
 before the first that is not rejected.
 
-*In turn* (``AdaptiveSlots``). Before the run a number of slots of each weight is fixed.
-An adaptive guesser, who learns each coin after its guess, puts every guess into an
-unused slot before its coin is revealed; slots left over count as wrong. Given the past
-a guess is correct with probability at most ``p``, so it can be coupled with a coin of
-that probability that is independent of the slot's choice; and a sequence of independent
-coins stays one if it is rearranged by choices that look only at the past. With delta >
-0 the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``, which
-is added; the price of ``WeightedGuesses`` is not proved here. As weights and sizes are
-fixed, the p-values bound one event at every epsilon.
+*In turn* (``AdaptiveWeightedBound``). Before the run a number of slots of each weight
+is fixed. An adaptive guesser, who learns each coin after its guess, puts every guess
+into an unused slot before its coin is revealed; slots left over count as wrong. Given
+the past a guess is correct with probability at most ``p``, so it can be coupled with a
+coin of that probability that is independent of the slot's choice; and a sequence of
+independent coins stays one if it is rearranged by choices that look only at the past.
+With delta > 0 the couplings fail with a probability of at most ``m delta / (1 +
+e^epsilon)``, which is added; the price of ``WeightedBound`` is not proved here. As
+weights and sizes are fixed, the p-values bound one event at every epsilon.
 
 References: docs/explanation/weighted-bound.md; for slots,
 docs/explanation/adaptive-rules.md.
@@ -42,7 +42,7 @@ import numpy as np
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.bound import (
     GameBound,
     add_price,
@@ -52,8 +52,8 @@ from dpaudit.errors import InvalidRunError
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = [
-    "AdaptiveSlots",
-    "WeightedGuesses",
+    "AdaptiveWeightedBound",
+    "WeightedBound",
     "most_decides",
     "weighted_price",
 ]
@@ -63,7 +63,7 @@ _CONCENTRATION = 0.46883  # Baillon, Cominetti, Vaisman: 0.468822..., rounded up
 
 @final
 @dataclass(frozen=True, slots=True)
-class WeightedGuesses(GameBound[Weighted]):
+class WeightedBound(GameBound[Weighted]):
     """The bound for guesses in classes of different weight.
 
     Example:
@@ -71,7 +71,7 @@ class WeightedGuesses(GameBound[Weighted]):
         ...     canaries=1000, weights=(2, 1), guesses=(50, 100), correct=(48, 80),
         ...     committed=True,
         ... )
-        >>> print(WeightedGuesses().epsilon_lower(weighted, delta=1e-5, alpha=0.05))
+        >>> print(WeightedBound().epsilon_lower(weighted, delta=1e-5, alpha=0.05))
         epsilon >= 1.549 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method weighted, tier A)
     """
@@ -123,7 +123,7 @@ def weighted_price(weighted: Weighted, epsilon: float) -> float:
 
 @final
 @dataclass(frozen=True, slots=True)
-class AdaptiveSlots(GameBound[Weighted]):
+class AdaptiveWeightedBound(GameBound[Weighted]):
     """The bound for slots; the reading's classes are the slots, committed.
 
     Example:
@@ -131,7 +131,7 @@ class AdaptiveSlots(GameBound[Weighted]):
         ...     canaries=1000, weights=(2, 1), guesses=(50, 100), correct=(48, 80),
         ...     committed=True, adaptive=True,
         ... )
-        >>> print(AdaptiveSlots().epsilon_lower(slots, delta=1e-5, alpha=0.05))
+        >>> print(AdaptiveWeightedBound().epsilon_lower(slots, delta=1e-5, alpha=0.05))
         epsilon >= 1.546 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method slots, tier A)
     """
@@ -147,7 +147,7 @@ whatever the program does; method slots, tier A)
                 "slots must be fixed before the run: an adaptive guesser that chooses "
                 "how many guesses to make of which weight can stop when ahead"
             )
-        price = coupling_price(slots.canaries, epsilon, delta)
+        price = coupling_failure_probability(slots.canaries, epsilon, delta)
         odds = [epsilon] * len(slots.weights)
         tail = weighted_tail(slots.weights, slots.guesses, odds, slots.score)
         return add_price(tail.log_upper, price)

@@ -4,7 +4,7 @@ from dpaudit.bounds.bound import LowerBound as LowerBound
 from dpaudit.bounds.bound import ParameterBound as ParameterBound
 from dpaudit.bounds.bound import rounded_down as rounded_down
 from dpaudit.bounds.curve import GaussianFamily as GaussianFamily
-from dpaudit.bounds.exact import Exact as Exact
+from dpaudit.bounds.exact import ExactBound as ExactBound
 from dpaudit.bounds.methods import ABOUT as ABOUT
 from dpaudit.bounds.methods import METHODS as METHODS
 from dpaudit.bounds.methods import bound_counts as bound_counts

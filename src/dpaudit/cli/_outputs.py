@@ -252,7 +252,7 @@ def end_audit(
 
 
 def _as_json(result: "lib.Result", notes: list[str]) -> str:
-    right, made = result.reading.right_and_made()
+    right, made = result.reading.correct_and_guesses()
     return _canonical.text(
         {
             "format": _FORMAT,

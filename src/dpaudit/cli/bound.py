@@ -180,7 +180,9 @@ class _Bounded:
         if self.read.counted is None:
             return None
         by = lib.METHODS[self.bounds[0].method]
-        by = lib.Exact() if isinstance(by, lib.GaussianFamily) else by  # another tier
+        by = (
+            lib.ExactBound() if isinstance(by, lib.GaussianFamily) else by
+        )  # another tier
         best = self.read.counted.perfect()
         return by.epsilon_lower(best, delta=self.delta, alpha=self.alpha).epsilon_lower
 

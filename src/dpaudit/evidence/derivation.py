@@ -252,7 +252,7 @@ def check_bound_follows(
     try:
         check_reading(stated.reading, registered.design)
         if _takes_long(stated, registered.design):
-            _, made = stated.reading.right_and_made()
+            _, made = stated.reading.correct_and_guesses()
             said = f"{made} guesses are too many to find it again"
             return [unchecked("bound", said)]
         derived = judged_again(stated, registered)
@@ -422,7 +422,7 @@ def _takes_long(stated: Result, design: Design) -> bool:
     if isinstance(reading, Ranked | Bets):
         return False  # they are as long as the evidence
     if not isinstance(design.rules, OneRun):
-        return reading.right_and_made()[1] > _MOST
+        return reading.correct_and_guesses()[1] > _MOST
     curve = not isinstance(design.claim, PureDP | ApproxDP)
     curve = curve or stated.training is not None
     return curve and design.guesses > _MOST_COUNTED

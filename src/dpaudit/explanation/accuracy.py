@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import (
     Bets,
     Counts,
@@ -106,7 +106,7 @@ def accuracy_of(audit: Result, at: float) -> GuessAccuracy:
         case Bets():
             return _staked(reading, at, lower)
         case _:
-            right, made = reading.right_and_made()
+            right, made = reading.correct_and_guesses()
             return _counted(right, made, lower(reading))
 
 
@@ -213,7 +213,7 @@ def _best_number(ranked: Ranked, design: Design) -> tuple[int, int]:
     right = np.cumsum(ranked.right)
     numbers = np.unique(np.geomspace(1, len(right), 40).round().astype(int))
     shown = [
-        Exact()
+        ExactBound()
         .epsilon_lower(
             Counts(canaries=ranked.canaries, guesses=int(k), correct=int(right[k - 1])),
             delta=design.bound_delta,
@@ -335,7 +335,7 @@ def _even(guesses: _Guesses, start: float) -> tuple[int, ...]:
 
 
 def _staked(bets: Bets, at: float, lower: Callable[[Reading], float]) -> GuessAccuracy:
-    odds = special.logit(np.clip(bets.stakes, 0.5, 1 - 1e-9))
+    odds = special.logit(np.clip(bets.stated_probabilities, 0.5, 1 - 1e-9))
     ones, right = np.ones(len(odds)), bets.right.astype(float)
     guesses = _Guesses.against(at, odds, ones, right)
     typical = _averaged(

@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.independent_runs import IndependentRunsBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.planning.candidates import most_shown
 from dpaudit.dpsgd.planning.expected_one_run import (
@@ -195,7 +195,7 @@ def _pairs(
         pair = (min(a.correct, b.correct), max(a.correct, b.correct))
         if pair not in known:
             known[pair] = (
-                IndependentRuns()
+                IndependentRunsBound()
                 .epsilon_lower([a, b], delta=design.bound_delta, alpha=design.alpha)
                 .epsilon_lower
             )

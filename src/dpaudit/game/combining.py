@@ -40,7 +40,7 @@ from typing import Any, ClassVar, final
 
 from dpaudit import _validate
 from dpaudit._codec import encode
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import (
     AnyBound,
     ClaimTest,
@@ -49,13 +49,13 @@ from dpaudit.bounds.bound import (
     LowerBound,
     probability,
 )
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.independent_runs import (
-    IndependentRuns,
-    PooledRuns,
+    IndependentRunsBound,
+    PooledRunsBound,
     bets_in_a_row,
 )
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Finding, Status
@@ -155,7 +155,7 @@ class CombinedResult:
     @property
     def pooled(self) -> bool:
         """Whether counts were added up, as the designs say."""
-        return self.bound.method == PooledRuns.method
+        return self.bound.method == PooledRunsBound.method
 
     @property
     def nameless(self) -> int:
@@ -296,12 +296,12 @@ def _check_pooled(runs: Sequence[Result]) -> None:
         )
 
 
-def _pooled(runs: Sequence[Result]) -> tuple[PooledRuns, list[Counts]] | None:
+def _pooled(runs: Sequence[Result]) -> tuple[PooledRunsBound, list[Counts]] | None:
     """Return the bound on added counts, and the counts; None if none are added."""
     if runs[0].design.setting.pooled_runs is None:
         return None
     counts = [c for run in runs if (c := run.reading.counted) is not None]
-    return PooledRuns(by=bound_of(runs[0])), counts
+    return PooledRunsBound(by=bound_of(runs[0])), counts
 
 
 def _one_claim(runs: Sequence[Result]) -> Guarantee:
@@ -326,8 +326,8 @@ def _one(values: set[float], of_what: str, advice: str) -> float:
 def _bound(run: Result) -> AnyBound:
     """Return the bound that a run was judged by, with its level."""
     own = bound_of(run)
-    if isinstance(own, RankedLooks):
-        return RankedLooks(level=run.design.alpha)
+    if isinstance(own, RankedBound):
+        return RankedBound(level=run.design.alpha)
     return own
 
 
@@ -358,7 +358,9 @@ def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
     found = bound.epsilon_lower(reading, delta=delta, alpha=alpha)
     if _pooled(runs) is None:
         return found
-    return replace(found, method=PooledRuns.method, reference=PooledRuns.reference)
+    return replace(
+        found, method=PooledRunsBound.method, reference=PooledRunsBound.reference
+    )
 
 
 def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[AnyBound, Any]:
@@ -368,18 +370,18 @@ def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[AnyBound, Any]:
     if pooled is not None:
         bound, counts = pooled
         return bound.by, bound.added(counts)
-    if all(isinstance(bound, Exact) for bound in bounds):
+    if all(isinstance(bound, ExactBound) for bound in bounds):
         counts = [each.counted for each in readings if each.counted is not None]
-        return IndependentRuns(), counts
+        return IndependentRunsBound(), counts
     if bets is not None:
-        return Betting(grid=grid), bets
+        return BettingBound(grid=grid), bets
     return _Fisher(grid=grid), list(zip(bounds, readings, strict=True))
 
 
 def _grid(runs: Sequence[Result], alpha: float) -> Grid:
     """Return the epsilons to test: from where all designs begin, up to all right."""
     starts = [run.design.rules.min_epsilon for run in runs]
-    made = sum(run.reading.right_and_made()[1] for run in runs)
+    made = sum(run.reading.correct_and_guesses()[1] for run in runs)
     # Committed chance may be lucky; no game shows more than all its guesses right.
     stop = log_odds_limit(made, made, log_alpha=log(alpha))
     return Grid(start=max(starts), stop=stop)
@@ -391,8 +393,8 @@ class _Fisher(GameBound[Sequence[tuple[AnyBound, Reading]]]):
     """The combined p-value of runs, each with its own bound."""
 
     grid: Grid
-    method: ClassVar[str] = IndependentRuns.method
-    reference: ClassVar[str] = IndependentRuns.reference
+    method: ClassVar[str] = IndependentRunsBound.method
+    reference: ClassVar[str] = IndependentRunsBound.reference
 
     def log_p_value(
         self,

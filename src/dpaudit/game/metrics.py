@@ -66,7 +66,7 @@ def _verdict(result: "Result") -> dict[str, Metric]:
 
 
 def _evidence(result: "Result") -> dict[str, Metric]:
-    right, guesses = result.reading.right_and_made()
+    right, guesses = result.reading.correct_and_guesses()
     found: dict[str, Metric] = {
         "ceiling": result.ceiling,
         "canaries": result.design.canaries,

@@ -462,7 +462,7 @@ def check_reading(reading: Reading, design: Design) -> None:
 guesses, and the reading is of guesses made all at once
     """
     _check_game(reading, design.rules)
-    rules, (_, made) = design.rules, reading.right_and_made()
+    rules, (_, made) = design.rules, reading.correct_and_guesses()
     number = made == design.guesses or not rules.fixed
     if reading.canaries != design.canaries or not number:
         raise InvalidRunError(
@@ -530,7 +530,7 @@ def _ceiling(
     if reading.adaptive and not reading.tally:
         # With other guesses the game would have gone otherwise; but none shows more
         # than all its guesses right, counted at delta = 0.
-        _, made = reading.right_and_made()
+        _, made = reading.correct_and_guesses()
         return log_odds_limit(made, made, log_alpha=log(alpha))
     perfect = reading.perfect()
     return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower

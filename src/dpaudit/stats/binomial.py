@@ -10,7 +10,6 @@ nothing underflows. Each side is summed from ``v`` outwards, away from the bulk,
 the ratios fall; the sum stops when what is left is provably below one part in 1e17.
 """
 
-from collections.abc import Iterable
 from functools import lru_cache
 from math import exp, expm1, inf, lgamma, log, log1p, pi
 
@@ -24,11 +23,11 @@ from dpaudit.stats.search import largest_yes, least_yes
 __all__ = [
     "binomial_distribution",
     "log_complement",
+    "log_exact_tail",
     "log_mass",
     "log_odds_limit",
     "log_revealed_tail",
-    "log_slack_tail",
-    "log_slack_tails",
+    "log_tail_and_price",
     "log_tails",
     "masses",
     "rate_limits",
@@ -101,30 +100,31 @@ def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
     return _tails_and_mass(v, r, log_odds)[:2]
 
 
-def log_slack_tail(v: int, r: int, log_slack: float, log_odds: float) -> float:
+def log_exact_tail(v: int, r: int, log_total_delta: float, log_odds: float) -> float:
     """Return the log of a tail whose trials may deviate a little, at most 0.
 
-    It is ``beta + slack beta (1 - beta) / (v b_v)``, where ``beta`` is the tail and
-    ``b_v`` the mass at ``v`` of Bin(r, expit(log_odds)): the tail, and the slack times
-    its largest Stein solution.
+    It is ``beta + m delta beta (1 - beta) / (v b_v)``, where ``beta`` is the tail and
+    ``b_v`` the mass at ``v`` of Bin(r, expit(log_odds)): the tail, and ``m delta``
+    times its largest Stein solution.
 
     Example:
-        >>> round(exp(log_slack_tail(3, 4, log(0.1), 0.0)), 6)  # 5 and 11 of 16, 4 at 3
+        >>> round(exp(log_exact_tail(3, 4, log(0.1), 0.0)), 6)  # 5 and 11 of 16, 4 at 3
         0.341146
     """
-    upper, lower, mass = _tails_and_mass(v, r, log_odds)
-    if log_slack == -inf or lower == -inf:
+    upper, price = log_tail_and_price(v, r, log_total_delta, log_odds)
+    if price == -inf:
         return upper
-    excess = log_slack + upper + lower - log(v) - mass
-    return min(0.0, float(np.logaddexp(upper, excess)))
+    return min(0.0, float(np.logaddexp(upper, price)))
 
 
-def log_slack_tails(
-    v: int, r: int, log_slacks: Iterable[float], log_odds: Iterable[float]
-) -> NDArray[np.float64]:
-    """Return ``log_slack_tail`` for several slacks, each with its log-odds."""
-    pairs = zip(log_slacks, log_odds, strict=True)
-    return np.array([log_slack_tail(v, r, slack, odds) for slack, odds in pairs])
+def log_tail_and_price(
+    v: int, r: int, log_total_delta: float, log_odds: float
+) -> tuple[float, float]:
+    """Return the logs of the two terms of ``log_exact_tail``: tail, price of delta."""
+    upper, lower, mass = _tails_and_mass(v, r, log_odds)
+    if log_total_delta == -inf or lower == -inf:
+        return upper, -inf
+    return upper, log_total_delta + upper + lower - log(v) - mass
 
 
 def log_revealed_tail(

@@ -2,7 +2,7 @@
 
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_adapter import Adapter, Trained, check_adapter
-from dpaudit.testing.conformance_bound import AnyBound, check_bound
+from dpaudit.testing.conformance_bound import HasEpsilonLower, check_bound
 from dpaudit.testing.conformance_games import (
     ClassedGame,
     ClassicGame,
@@ -24,7 +24,6 @@ from dpaudit.testing.keys import fixed_key
 
 __all__ = [
     "Adapter",
-    "AnyBound",
     "Calls",
     "ClassedGame",
     "ClassicGame",
@@ -33,6 +32,7 @@ __all__ = [
     "CountedGame",
     "FunctionResult",
     "Game",
+    "HasEpsilonLower",
     "OneRecord",
     "OneValue",
     "RankedGame",

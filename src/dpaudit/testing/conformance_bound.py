@@ -25,7 +25,7 @@ from dpaudit.bounds.bound import LowerBound
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_games import Conformance, CountedGame, Game
 
-__all__ = ["AnyBound", "check_bound"]
+__all__ = ["HasEpsilonLower", "check_bound"]
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -36,7 +36,7 @@ _ROUNDING = 1e-6  # of alpha
 _EPSILON_ROUNDING = 1e-9  # of epsilon
 
 
-class AnyBound(Protocol[R_contra]):
+class HasEpsilonLower(Protocol[R_contra]):
     """What is checked: something that turns a reading into a lower bound."""
 
     def epsilon_lower(
@@ -59,7 +59,7 @@ class _HasPValue(Protocol):
 
 
 def check_bound(
-    bound: AnyBound[Any],
+    bound: HasEpsilonLower[Any],
     *,
     games: Sequence[Game[Any]] = _GAMES,
     deltas: Sequence[float] = (0.0, 1e-3, 0.02),
@@ -78,8 +78,9 @@ def check_bound(
         ConformanceError: It does not keep its word; the message names a case.
 
     Example:
-        >>> from dpaudit.bounds import Exact
-        >>> found = check_bound(Exact(), games=[CountedGame(canaries=50, guesses=20)])
+        >>> from dpaudit.bounds import ExactBound
+        >>> small = CountedGame(canaries=50, guesses=20)
+        >>> found = check_bound(ExactBound(), games=[small])
         >>> for sentence in found.checked[:3]:
         ...     print(sentence)
         carries delta, alpha, method, reference and tier A
@@ -115,7 +116,7 @@ class _Table(Generic[R]):
     """What a bound says of every outcome of a game."""
 
     def __init__(
-        self, bound: AnyBound[R], game: Game[R], *, delta: float, alpha: float
+        self, bound: HasEpsilonLower[R], game: Game[R], *, delta: float, alpha: float
     ) -> None:
         self._bound, self._game, self._delta, self._alpha = bound, game, delta, alpha
         self._outcomes = game.outcomes()
@@ -243,7 +244,7 @@ def _check_carried(
         )
 
 
-def _check_refusals(bound: AnyBound[R], outcome: R, delta: float) -> None:
+def _check_refusals(bound: HasEpsilonLower[R], outcome: R, delta: float) -> None:
     nonsense = [(delta, alpha) for alpha in (0.0, 1.0, 0.95, -0.05, nan)]
     nonsense += [(bad, 0.05) for bad in (-1e-5, 1.5, nan)]
     for bad_delta, bad_alpha in nonsense:

@@ -146,7 +146,7 @@ class FunctionResult:
 
     def evidence(self) -> str:
         """Say what was guessed, and from what."""
-        design, (right, _) = self.audit.design, self.audit.reading.right_and_made()
+        design, (right, _) = self.audit.design, self.audit.reading.correct_and_guesses()
         return (
             f"Of {design.guesses} guesses about {design.canaries} calls {right} were "
             f"right, made from {LOOKED_AT[self.guesser]}."

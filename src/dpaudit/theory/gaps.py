@@ -40,7 +40,6 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.power import design_ceiling
-from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
 from dpaudit.privacy.guarantees import Guarantee
@@ -170,8 +169,12 @@ class _Design:
 
     @property
     def ceiling(self) -> float:
-        counts = Counts(canaries=self.canaries, guesses=self.guesses, correct=0)
-        return design_ceiling(counts, delta=self.delta, alpha=self.alpha)
+        return design_ceiling(
+            canaries=self.canaries,
+            guesses=self.guesses,
+            delta=self.delta,
+            alpha=self.alpha,
+        )
 
 
 def _guaranteed(

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import check_threshold
@@ -302,7 +302,7 @@ def _epsilon_lower(bound: _Bound, right: int, guesses: int) -> float:
     counts = Counts(
         canaries=bound.canaries, guesses=guesses, correct=right, adaptive=True
     )
-    found = Adaptive().epsilon_lower(counts, delta=bound.delta, alpha=bound.alpha)
+    found = AdaptiveBound().epsilon_lower(counts, delta=bound.delta, alpha=bound.alpha)
     return found.epsilon_lower
 
 

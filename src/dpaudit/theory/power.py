@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
@@ -118,7 +118,7 @@ def bounds_by_count(
 
     def bound(correct: int) -> float:
         counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
-        found = Exact().epsilon_lower(counts, delta=delta, alpha=alpha)
+        found = ExactBound().epsilon_lower(counts, delta=delta, alpha=alpha)
         return found.epsilon_lower
 
     found = np.zeros(guesses + 1)

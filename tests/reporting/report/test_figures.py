@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Bets, Rounds, Weighted
 from dpaudit.reporting.figure import Figure, LeftOut
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
@@ -51,7 +51,7 @@ def test_the_certificate_is_where_the_exact_p_value_is_alpha(honest):
     inside = [(e, d) for e, d, _ in found if d > 0]
     assert len(inside) >= 2
     for epsilon, delta in inside:
-        log_p = Exact().log_p_value(
+        log_p = ExactBound().log_p_value(
             subject.result.reading, epsilon=epsilon, delta=delta
         )
         assert exp(log_p) == pytest.approx(0.05, rel=0.02)
@@ -153,7 +153,9 @@ def test_the_wealth_is_what_a_gambler_would_have():
         if q > p:
             wealth *= q / p if won else (1 - q) / (1 - p)
         course.append(wealth)
-    bets = Bets(canaries=9, right=np.array(right), stakes=np.array(stakes))
+    bets = Bets(
+        canaries=9, right=np.array(right), stated_probabilities=np.array(stakes)
+    )
     found = of_bets(bets, epsilon=1.0, delta=1e-3, alpha=0.05)
     np.testing.assert_allclose(np.exp(found.evidence), course, rtol=1e-12)
     price = 9 * 1e-3 * (1 - p)

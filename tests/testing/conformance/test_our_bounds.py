@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit.bounds import Counts, Exact
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Pure, SeparateRunsBound
-from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.bounds import Counts, ExactBound
+from dpaudit.bounds.adaptive import AdaptiveBound
+from dpaudit.bounds.exact import PureBound, SeparateRunsBound
+from dpaudit.bounds.ranked import RankedBound
+from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_bound import check_bound
 from dpaudit.testing.conformance_games import (
@@ -33,14 +33,14 @@ DELTAS = (0.0, 2e-3, 0.02)
 @pytest.mark.parametrize(
     ("bound", "games", "deltas"),
     [
-        (Exact(), [ALL, FEW], DELTAS),
-        (Pure(), [ALL, FEW], (0.0,)),
-        (Steinke(), [FEW], DELTAS),
-        (Adaptive(), [FEW], (0.0, 2e-3)),
+        (ExactBound(), [ALL, FEW], DELTAS),
+        (PureBound(), [ALL, FEW], (0.0,)),
+        (SteinkeBound(), [FEW], DELTAS),
+        (AdaptiveBound(), [FEW], (0.0, 2e-3)),
         (SeparateRunsBound(), [RUNS, PASSED], DELTAS),
-        (WeightedGuesses(), [CLASSES], (0.0, 2e-3)),
-        (AdaptiveSlots(), [CLASSES], (0.0, 2e-3)),
-        (RankedLooks(), [RANKS], (0.0, 2e-3)),
+        (WeightedBound(), [CLASSES], (0.0, 2e-3)),
+        (AdaptiveWeightedBound(), [CLASSES], (0.0, 2e-3)),
+        (RankedBound(), [RANKS], (0.0, 2e-3)),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "method") else "",
 )
@@ -58,7 +58,7 @@ class Wrapped:
 
     def epsilon_lower(self, counts, *, delta, alpha):
         counts, used_delta, used_alpha = self.ask(counts, delta, alpha)
-        exact = Exact().epsilon_lower(counts, delta=used_delta, alpha=used_alpha)
+        exact = ExactBound().epsilon_lower(counts, delta=used_delta, alpha=used_alpha)
         return self.say(replace(exact, delta=delta, alpha=alpha), counts)
 
 
@@ -185,7 +185,7 @@ class BestPrefix:
     def epsilon_lower(self, ranked, *, delta, alpha):
         return max(
             (
-                Exact().epsilon_lower(
+                ExactBound().epsilon_lower(
                     Counts(
                         canaries=ranked.canaries,
                         guesses=k,
@@ -213,7 +213,7 @@ class Moody:
 
     def epsilon_lower(self, counts, *, delta, alpha):
         self.asked += 1
-        exact = Exact().epsilon_lower(counts, delta=delta, alpha=alpha)
+        exact = ExactBound().epsilon_lower(counts, delta=delta, alpha=alpha)
         return replace(exact, epsilon_lower=exact.epsilon_lower / self.asked)
 
 
@@ -226,10 +226,10 @@ class Untested:
     """Valid, but its p-values are larger than those that it went by."""
 
     def log_p_value(self, counts, *, epsilon, delta):
-        return 0.5 * Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
+        return 0.5 * ExactBound().log_p_value(counts, epsilon=epsilon, delta=delta)
 
     def epsilon_lower(self, counts, *, delta, alpha):
-        return Exact().epsilon_lower(counts, delta=delta, alpha=alpha)
+        return ExactBound().epsilon_lower(counts, delta=delta, alpha=alpha)
 
 
 def test_an_epsilon_that_was_not_rejected_is_caught():
@@ -257,7 +257,7 @@ def test_the_attaining_law_reaches_its_count_as_often_as_the_proof_allows(v, del
     wrong = np.arange(13) >= v
     _, (_, distribution) = FEW.distributions(epsilon=1.0, delta=delta, wrong=wrong)
     counts = Counts(canaries=100, guesses=12, correct=v)
-    largest = Exact().p_value(counts, epsilon=1.0, delta=delta)
+    largest = ExactBound().p_value(counts, epsilon=1.0, delta=delta)
     assert distribution[v:].sum() == pytest.approx(largest, rel=1e-9)
 
 

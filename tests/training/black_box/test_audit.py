@@ -307,7 +307,7 @@ def test_each_canary_is_told_as_it_was_guessed(rules):
     assert [row.score for row in rows] == values.tolist()
     guessed = [row for row in rows if row.guessed is not None]
     assert (sum(row.right for row in guessed), len(guessed)) == (
-        result.reading.right_and_made()
+        result.reading.correct_and_guesses()
     )
     assert sum(row.guessed for row in guessed) == 21
     high, low = (

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds, likelihood_for_sampling, simulate_sums
@@ -166,7 +166,7 @@ def bound_of(guesser: _Guesser, run: Run) -> float:
     made = guesser(run)
     right = int(np.sum((made.guess == 1) == (run.bits[made.index] == 1)))
     counts = Counts(canaries=run.game.canaries, guesses=len(made.index), correct=right)
-    return Exact().epsilon_lower(counts, delta=DELTA, alpha=ALPHA).epsilon_lower
+    return ExactBound().epsilon_lower(counts, delta=DELTA, alpha=ALPHA).epsilon_lower
 
 
 def bound_trial(setting: Setting, rng: np.random.Generator) -> Outcome:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from dpaudit.bounds.exact import Pure, SeparateRunsBound
+from dpaudit.bounds.exact import PureBound, SeparateRunsBound
 from dpaudit_lab.calibration import peers
 from dpaudit_lab.calibration.named import is_adaptive, null_named
 from dpaudit_lab.calibration.nulls import Null
@@ -145,7 +145,7 @@ def _nulls_for(rule: AnyRule) -> tuple[str, ...]:  # noqa: PLR0911 (one per kind
         return _SHOWN.get(rule.name, _SELECTIONS)
     general: tuple[str, ...] = _UNCOUNTED
     match rule:
-        case CountRule(bound=Pure()):
+        case CountRule(bound=PureBound()):
             return _PURE
         case CountRule(bound=SeparateRunsBound()):
             return (_RESPONSE, _EXPOSED, _SILENT)

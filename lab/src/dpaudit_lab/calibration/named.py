@@ -19,10 +19,10 @@ from typing import Final
 
 import numpy as np
 
-from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.adaptive import AdaptiveBound
 from dpaudit.bounds.exact import SeparateRunsBound
-from dpaudit.bounds.independent_runs import PooledRuns
-from dpaudit.bounds.weighted import AdaptiveSlots
+from dpaudit.bounds.independent_runs import PooledRunsBound
+from dpaudit.bounds.weighted import AdaptiveWeightedBound
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.counting import (
@@ -61,7 +61,10 @@ _HEARD: Final = 12  # runs that must all be refuted
 def is_adaptive(rule: AnyRule) -> bool:
     """Return whether a rule is for guessers who learn coins as they go."""
     match rule:
-        case CountRule(bound=Adaptive()) | WeightedRule(bound=AdaptiveSlots()):
+        case (
+            CountRule(bound=AdaptiveBound())
+            | WeightedRule(bound=AdaptiveWeightedBound())
+        ):
             return True
         case RoundsRule() | BettingRule():
             return True
@@ -95,7 +98,9 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
                 share=share,
             )
             # A silent run beside a loud one would hide it where counts are added up.
-            pooled = isinstance(rule, IndependentRule) and rule.bound == PooledRuns()
+            pooled = (
+                isinstance(rule, IndependentRule) and rule.bound == PooledRunsBound()
+            )
             return replace(spoken, quiet=1.0) if pooled else spoken
         case "randomised response, loud at times":
             return AllOrNothing(claim=faint, loud=_LOUD, quiet=1.0)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_tails
 from dpaudit.theory.adaptive import surprising_counts
@@ -159,7 +159,7 @@ TEN_COUNTS = BestCount(
 )
 FAIR_COINS = CountRule(
     name="jax_privacy 2.0.0: any in/out lists taken as fair",
-    bound=Steinke(),
+    bound=SteinkeBound(),
     share=2,
 )
 GAUSSIAN = CountRule(

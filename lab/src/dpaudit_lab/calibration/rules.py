@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.readings import Counts, Weighted
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.weighted import WeightedBound
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import binomial_distribution
 from dpaudit.stats.search import least_yes
@@ -111,7 +111,7 @@ class WeightedRule:
     """
 
     name: str = "weighted, 4 classes"
-    bound: Bound[Weighted] = field(default_factory=WeightedGuesses)
+    bound: Bound[Weighted] = field(default_factory=WeightedBound)
     weights: tuple[int, ...] = (4, 3, 2, 1)
     shares: tuple[int, ...] = (40, 20, 10, 5)
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import Bound
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import Bets, Ranked, Rounds, Weighted
-from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.theory.adaptive import surprising_counts
 from dpaudit_lab.calibration.draws import Draws, most_confident_first
@@ -54,7 +54,7 @@ class RankedRule:
         found = np.asarray(surprising.any(axis=1))
         for audit in np.flatnonzero(found):
             found[audit] = _rejects(
-                RankedLooks(level=alpha),
+                RankedBound(level=alpha),
                 Ranked(canaries=canaries, right=ordered[audit]),
                 claim,
                 alpha,
@@ -125,7 +125,7 @@ class RoundsRule:
                 chance_share=self.chance_share,
                 chance_uniform=float(noise[audit]),
             )
-            found[audit] = _rejects(StoufferRounds(), reading, claim, alpha)
+            found[audit] = _rejects(RoundsBound(), reading, claim, alpha)
         return np.asarray(found)
 
     def _round(
@@ -163,8 +163,12 @@ class BettingRule:
         return np.array(
             [
                 _rejects(
-                    Betting(),
-                    Bets(canaries=canaries, right=right[:made], stakes=stake[:made]),
+                    BettingBound(),
+                    Bets(
+                        canaries=canaries,
+                        right=right[:made],
+                        stated_probabilities=stake[:made],
+                    ),
                     claim,
                     alpha,
                 )

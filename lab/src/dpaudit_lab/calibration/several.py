@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.curve import CurveCertificate
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.independent_runs import IndependentRunsBound
 from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee
@@ -78,7 +78,7 @@ class IndependentRule:
     """
 
     name: str = "two independent runs, r = n"
-    bound: Bound[Sequence[Counts]] = field(default_factory=IndependentRuns)
+    bound: Bound[Sequence[Counts]] = field(default_factory=IndependentRunsBound)
 
     def chance(self, null: Null, *, canaries: int, alpha: float) -> float:
         """Return the exact chance that the null's claim is rejected."""

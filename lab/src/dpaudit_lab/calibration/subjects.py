@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
@@ -171,7 +171,7 @@ def _attaining() -> Subject:
     critical = next(
         v
         for v in range(CANARIES + 1)
-        if Exact().log_p_value(
+        if ExactBound().log_p_value(
             Counts(canaries=CANARIES, guesses=CANARIES, correct=v),
             epsilon=claim.epsilon,
             delta=claim.delta,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.readings import BiasedCoinCounts
-from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.unequal import BiasedCoinsBound
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.draws import Draws, every_guess, signed
 from dpaudit_lab.calibration.rules import least_rejected
@@ -104,7 +104,7 @@ def _critical(rule: UnequalRule, canaries: int, claim: ApproxDP, alpha: float) -
             correct=correct,
             committed=True,
         )
-        found = UnequalCoins().log_p_value(
+        found = BiasedCoinsBound().log_p_value(
             reading, epsilon=claim.epsilon, delta=claim.delta
         )
         return found <= log(alpha)

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts, Reading, Weighted
 from dpaudit.errors import InvalidInputError
@@ -160,7 +160,7 @@ def _triples() -> Iterator[tuple[str, str, str]]:
 
 def _is_playable(guesser: str, claim: ApproxDP) -> bool:
     """Return whether delta leaves anything of alpha; a design is refused otherwise."""
-    price = coupling_price(CANARIES, _START, claim.delta)
+    price = coupling_failure_probability(CANARIES, _START, claim.delta)
     return guesser not in _SCANNED or price < ALPHA
 
 

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias, final
 from scipy import special
 
 from dpaudit.bounds.bound import LowerBound
-from dpaudit.bounds.exact import Exact, Pure
+from dpaudit.bounds.exact import ExactBound, PureBound
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit_lab.paper.training import CEILING, EPSILON, TRUTH
 from dpaudit_lab.pictures.chart import (
     Curve,
@@ -65,13 +65,15 @@ Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, righ
 
 @cache
 def _bound(
-    bound: Steinke | Exact, canaries: int, guesses: int, correct: int
+    bound: SteinkeBound | ExactBound, canaries: int, guesses: int, correct: int
 ) -> LowerBound:
     counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
     return bound.epsilon_lower(counts, delta=DELTA, alpha=ALPHA)
 
 
-def _level(bound: Steinke | Exact, canaries: int, guesses: int, correct: int) -> float:
+def _level(
+    bound: SteinkeBound | ExactBound, canaries: int, guesses: int, correct: int
+) -> float:
     if guesses == 0:
         return 0.0
     return _bound(bound, canaries, guesses, correct).epsilon_lower
@@ -88,11 +90,11 @@ def pure(guesses: int, correct: int) -> float:
     if guesses == 0:
         return 0.0
     counts = Counts(canaries=guesses, guesses=guesses, correct=correct)
-    return Pure().epsilon_lower(counts, delta=0.0, alpha=ALPHA).epsilon_lower
+    return PureBound().epsilon_lower(counts, delta=0.0, alpha=ALPHA).epsilon_lower
 
 
-steinke: Reading = partial(_level, Steinke())
-exact: Reading = partial(_level, Exact())
+steinke: Reading = partial(_level, SteinkeBound())
+exact: Reading = partial(_level, ExactBound())
 
 
 def estimation(canaries: int, guesses: int, correct: int) -> float:

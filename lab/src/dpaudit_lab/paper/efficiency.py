@@ -32,7 +32,7 @@ from typing import Any, final
 import numpy as np
 from scipy import stats
 
-from dpaudit.bounds.exact import Exact, SeparateRunsBound
+from dpaudit.bounds.exact import ExactBound, SeparateRunsBound
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
@@ -240,7 +240,7 @@ def train(setting: Setting, rng: np.random.Generator) -> Outcome:
         return {"bound": game.judged(plan.rules, plan.rules.min_epsilon)}
     guesses = plan.rules.max_guesses(game.canaries)
     counted = game.at_once(MostLikely(mechanism=mechanism, guesses=guesses))
-    bound = SeparateRunsBound() if way == CLASSIC else Exact()
+    bound = SeparateRunsBound() if way == CLASSIC else ExactBound()
     found = bound.epsilon_lower(counted, delta=DELTA, alpha=ALPHA)
     return {"bound": found.epsilon_lower}
 

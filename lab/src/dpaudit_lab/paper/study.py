@@ -22,7 +22,7 @@ import numpy as np
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.engines.local import LocalEngine
 from dpaudit.errors import InvalidInputError
@@ -186,7 +186,7 @@ class Study:
         counts = Counts(
             canaries=elements, guesses=self._guesses(elements), correct=right
         )
-        found = Exact().epsilon_lower(counts, delta=self.delta, alpha=self.alpha)
+        found = ExactBound().epsilon_lower(counts, delta=self.delta, alpha=self.alpha)
         return found.epsilon_lower
 
     def _most(self) -> Iterator[Point]:

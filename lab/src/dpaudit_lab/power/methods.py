@@ -12,11 +12,11 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.exact import ExactBound
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import Counts, Ranked, Weighted
-from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.weighted import WeightedBound
 from dpaudit_lab.power.plan import WEIGHTS, Guesses, class_sizes
 from dpaudit_lab.power.task import Draw
 
@@ -55,7 +55,7 @@ class SurestCounted:
     """
 
     key: str
-    bound: Exact | Steinke
+    bound: ExactBound | SteinkeBound
     guesses: int
 
     def epsilon_lower(self, drawn: Draw) -> float:
@@ -93,7 +93,7 @@ class SurestWeighted:
             correct=tuple(int(right[a:b].sum()) for a, b in pairwise(ends)),
             committed=True,
         )
-        found = WeightedGuesses().epsilon_lower(
+        found = WeightedBound().epsilon_lower(
             reading, delta=task.delta, alpha=task.alpha
         )
         return found.epsilon_lower
@@ -116,16 +116,16 @@ class RankedAll:
         """Return the bound at the task's delta and alpha."""
         task = drawn.task
         reading = Ranked.of(drawn.scores - np.median(drawn.scores), drawn.bits)
-        found = RankedLooks().epsilon_lower(reading, delta=task.delta, alpha=task.alpha)
+        found = RankedBound().epsilon_lower(reading, delta=task.delta, alpha=task.alpha)
         return found.epsilon_lower
 
 
 def methods(guesses: Guesses) -> tuple[Method, ...]:
     """Return our methods and the published one, as planned."""
     always: tuple[Method, ...] = (
-        SurestCounted(key="exact", bound=Exact(), guesses=guesses.exact),
+        SurestCounted(key="exact", bound=ExactBound(), guesses=guesses.exact),
         RankedAll(),
-        SurestCounted(key="steinke", bound=Steinke(), guesses=guesses.steinke),
+        SurestCounted(key="steinke", bound=SteinkeBound(), guesses=guesses.steinke),
     )
     if guesses.weighted is None:
         return always

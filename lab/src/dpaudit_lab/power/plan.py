@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts, Weighted
-from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.weighted import WeightedBound
 from dpaudit.stats.search import least_yes
 from dpaudit_lab.power.law import right_among, right_chances
 from dpaudit_lab.power.task import Task
@@ -53,7 +53,7 @@ _NEGLIGIBLE = 1e-9
 _NOTHING = 1e-3  # a bound that shows nothing
 _COUNT_KNOTS, _SCORE_KNOTS = 24, 9  # for how many counts a bound is computed
 
-_CountBound: TypeAlias = Exact | Steinke
+_CountBound: TypeAlias = ExactBound | SteinkeBound
 
 
 @final
@@ -87,8 +87,8 @@ def planned(task: Task) -> Guesses:
         Guesses(exact=16, steinke=16, weighted=16)
     """
     n = task.canaries
-    exact = _best(Exact(), task)
-    best = expected_count_bound(Exact(), task, exact)
+    exact = _best(ExactBound(), task)
+    best = expected_count_bound(ExactBound(), task, exact)
     # Multiples of four, so that class sizes are the same shares for every k.
     weighted = 4 * best_guesses(
         lambda j: expected_weighted(task, 4 * j),
@@ -97,7 +97,7 @@ def planned(task: Task) -> Guesses:
     )
     return Guesses(
         exact=exact,
-        steinke=_best(Steinke(), task),
+        steinke=_best(SteinkeBound(), task),
         weighted=weighted if expected_weighted(task, weighted) > best else None,
     )
 
@@ -138,7 +138,8 @@ def expected_count_bound(bound: _CountBound, task: Task, guesses: int) -> float:
     one without delta (Clopper and Pearson), less what delta takes, on chords.
 
     Example:
-        >>> round(expected_count_bound(Exact(), Task(canaries=50, mu=100.0), 50), 3)
+        >>> task = Task(canaries=50, mu=100.0)
+        >>> round(expected_count_bound(ExactBound(), task, 50), 3)
         2.785
     """
     law = right_among(task, guesses)
@@ -191,7 +192,7 @@ def expected_weighted(task: Task, guesses: int) -> float:
             correct=_with_score(score, sizes),
             committed=True,
         )
-        lower = WeightedGuesses().epsilon_lower(
+        lower = WeightedBound().epsilon_lower(
             reading, delta=task.delta, alpha=task.alpha
         )
         return lower.epsilon_lower

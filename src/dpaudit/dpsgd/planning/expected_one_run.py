@@ -243,14 +243,15 @@ def exact_bounds(
 ) -> NDArray[np.float64]:
     """Return the exact bound for many counts at once, as well as floats allow.
 
-    For plans only: ``Exact`` is what audits are judged by. Counts need not be whole.
+    For plans only: ``ExactBound`` is what audits are judged by. Counts need not be
+    whole.
 
     Example:
-        >>> from dpaudit.bounds import Counts, Exact
+        >>> from dpaudit.bounds import Counts, ExactBound
         >>> found = exact_bounds(1000, 100, [80, 100], delta=1e-5, alpha=0.05)
         >>> for right, bound in zip((80, 100), found):
         ...     counts = Counts(canaries=1000, guesses=100, correct=right)
-        ...     exact = Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05)
+        ...     exact = ExactBound().epsilon_lower(counts, delta=1e-5, alpha=0.05)
         ...     print(abs(exact.epsilon_lower - bound) < 1e-6)
         True
         True

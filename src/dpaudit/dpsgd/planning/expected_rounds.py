@@ -35,7 +35,7 @@ from scipy import special
 
 from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.readings import WIDEST_JUMP, Rounds, Weighted
-from dpaudit.bounds.rounds import TAIL_ROOM, StoufferRounds, round_shares, rounds_price
+from dpaudit.bounds.rounds import TAIL_ROOM, RoundsBound, round_shares, rounds_price
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.game.guessers import stated_log_odds
@@ -240,7 +240,7 @@ def mean_score(
     for play in range(min(plays, len(guesses))):
         part = slice(starts[play], starts[play] + guesses[play])
         played = _one_round(l[part], right[part], coordinates, step, u=rng.random())
-        log_p = StoufferRounds().log_p_value(played, epsilon=epsilon, delta=0.0)
+        log_p = RoundsBound().log_p_value(played, epsilon=epsilon, delta=0.0)
         score = max(_LOWEST, -float(special.ndtri_exp(log_p)))
         beyond.append(score - float(lucky[play]))
     mean = (float(np.sum(normal)) + float(np.mean(beyond)) * len(guesses)) / draws

@@ -15,7 +15,6 @@ from typing import TypeAlias, assert_never, final
 import numpy as np
 
 from dpaudit.bounds.power import design_ceiling, least_refuting
-from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.planning.expected_one_run import (
     Expected,
     OneRunForecast,
@@ -219,8 +218,7 @@ def all_right(
     """Return the bound if every guess were right."""
     match forecast:
         case OneRunForecast(canaries=m, guesses=r):
-            counts = Counts(canaries=m, guesses=r, correct=r)
-            return design_ceiling(counts, delta=delta, alpha=alpha)
+            return design_ceiling(canaries=m, guesses=r, delta=delta, alpha=alpha)
         case RoundsForecast(rules=rules):
             guessed = float(
                 (distribution.confidence >= rules.min_epsilon).mean(axis=1).sum()

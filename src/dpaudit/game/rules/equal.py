@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import Adaptive, coupling_price
+from dpaudit.bounds.adaptive import AdaptiveBound, coupling_failure_probability
 from dpaudit.bounds.bound import AnyBound
-from dpaudit.bounds.exact import AsMade, Exact, Pure, SeparateRunsBound
-from dpaudit.bounds.hypergeometric import Hypergeometric
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.exact import AsMadeBound, ExactBound, PureBound, SeparateRunsBound
+from dpaudit.bounds.hypergeometric import HypergeometricBound
+from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import (
     Counts,
     CountsAsMade,
@@ -20,7 +20,7 @@ from dpaudit.bounds.readings import (
     Ranked,
     Reading,
 )
-from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import Rules, right_guesses
 from dpaudit.game.rules.table_scoring import Played
@@ -158,7 +158,9 @@ class OneRun(Unstaked):
         alpha: float,
     ) -> None:
         """Refuse guesses without a number where delta costs all of alpha."""
-        price = 0.0 if self.fixed else coupling_price(canaries, 0.0, delta)
+        price = (
+            0.0 if self.fixed else coupling_failure_probability(canaries, 0.0, delta)
+        )
         if price >= alpha:
             raise InvalidInputError(
                 f"if the output decides on the number of guesses, delta={delta:g} "
@@ -168,11 +170,11 @@ class OneRun(Unstaked):
 
     def bound(self) -> AnyBound:
         """Return the exact bound, or that on the number made."""
-        return Exact() if self.fixed else AsMade()
+        return ExactBound() if self.fixed else AsMadeBound()
 
     def other_bounds(self) -> tuple[AnyBound, ...]:
         """Return the published bounds on counts, and the one for adaptive guesses."""
-        return (Pure(), Steinke(), Adaptive()) if self.fixed else ()
+        return (PureBound(), SteinkeBound(), AdaptiveBound()) if self.fixed else ()
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return how many guesses were correct, of those fixed or of those made."""
@@ -233,7 +235,7 @@ class Ranking(EqualGuesses):
 
     def bound(self) -> AnyBound:
         """Return the bound that looks at the best few."""
-        return RankedLooks()
+        return RankedBound()
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return which of the ranked guesses were right."""
@@ -277,7 +279,7 @@ class RandomHalf(EqualGuesses):
 
     def bound(self) -> AnyBound:
         """Return the bound for a random half."""
-        return Hypergeometric()
+        return HypergeometricBound()
 
     def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of guesses: all are "included"."""
@@ -333,4 +335,4 @@ class AdaptiveCount(EqualGuesses):
 
     def bound(self) -> AnyBound:
         """Return the bound for counts of adaptive guesses."""
-        return Adaptive()
+        return AdaptiveBound()

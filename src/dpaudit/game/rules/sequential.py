@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.adaptive import coupling_failure_probability
+from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import AnyBound, Grid
 from dpaudit.bounds.readings import Bets, Reading, Rounds, Weighted, check_jump
 from dpaudit.bounds.rounds import (
     MAX_CHANCE_SHARE,
-    StoufferRounds,
+    RoundsBound,
     least_chance_share,
     rounds_price,
 )
@@ -136,7 +136,7 @@ class AdaptiveRounds(_Sequential):
 
     def bound(self) -> AnyBound:
         """Return the bound that adds the rounds' evidence."""
-        return StoufferRounds(grid=Grid(start=self.min_epsilon))
+        return RoundsBound(grid=Grid(start=self.min_epsilon))
 
     def check_turn(self, index: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
         """Refuse canaries in rounds that are not theirs, if there is a jump."""
@@ -237,26 +237,28 @@ class AdaptiveBets(_Sequential):
 
     def bound(self) -> AnyBound:
         """Return the bound from bets."""
-        return Betting(grid=Grid(start=self.min_epsilon))
+        return BettingBound(grid=Grid(start=self.min_epsilon))
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return which guesses were right, and what was staked on them."""
         stakes = played.stake[played.guess != 0]
-        return Bets(canaries=canaries, right=right_guesses(played), stakes=stakes)
+        return Bets(
+            canaries=canaries, right=right_guesses(played), stated_probabilities=stakes
+        )
 
     def read_alike(
         self, right: NDArray[np.bool_], chance: float, *, canaries: int
     ) -> Reading:
         """Return what the bound reads of guesses on which that chance is put."""
         stakes = np.full(len(right), min(chance, 1 - 1e-9))
-        return Bets(canaries=canaries, right=right, stakes=stakes)
+        return Bets(canaries=canaries, right=right, stated_probabilities=stakes)
 
     def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the log-odds of the chances that were staked."""
         return np.asarray(special.logit(stake))
 
     def _price(self, canaries: int, delta: float) -> float:
-        return coupling_price(canaries, self.min_epsilon, delta)
+        return coupling_failure_probability(canaries, self.min_epsilon, delta)
 
 
 def _round(played: Played, turn: int, canaries: int) -> Weighted:

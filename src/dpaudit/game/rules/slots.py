@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit.bounds.bound import AnyBound
 from dpaudit.bounds.readings import Reading, Weighted
-from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import Rules, right_guesses
 from dpaudit.game.rules.table_scoring import Played
@@ -184,7 +184,7 @@ class WeightClasses(Slots):
 
     def bound(self) -> AnyBound:
         """Return the bound for weighted guesses."""
-        return WeightedGuesses()
+        return WeightedBound()
 
 
 @final
@@ -202,7 +202,7 @@ class AdaptiveClasses(Slots):
 
     def bound(self) -> AnyBound:
         """Return the bound for slots of adaptive guesses."""
-        return AdaptiveSlots()
+        return AdaptiveWeightedBound()
 
 
 def weights_of(weights: Iterable[float], name: str = "weights") -> tuple[float, ...]:

@@ -592,7 +592,7 @@ def facts(result: "Result") -> tuple[Fact, ...]:
         Shown: epsilon >= 1.630 at delta = 0
         p-value: p = 2.8e-05
     """
-    right, made = result.reading.right_and_made()
+    right, made = result.reading.correct_and_guesses()
     share = f" ({right / made:.1%})" if made else ""
     invalid_run = result.verdict is Verdict.INVALID_RUN
     return (

@@ -17,7 +17,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts, Ranked
 from dpaudit.game.rules import OneRun
 from dpaudit.reporting.axes import Even, Factors, Plot
@@ -68,7 +68,7 @@ def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
     if isinstance(reading, Ranked):
         return reading.right
     if not isinstance(subject.result.design.rules, OneRun) or (
-        subject.result.bound.method != Exact.method
+        subject.result.bound.method != ExactBound.method
     ):
         return (
             "It is drawn where guesses are made all at once and ranked or counted; the "
@@ -96,7 +96,7 @@ def _bound(subject: Subject, right: NDArray[np.bool_], k: int) -> float:
         correct=int(np.count_nonzero(right[:k])),
     )
     return (
-        Exact()
+        ExactBound()
         .epsilon_lower(counts, delta=subject.delta, alpha=subject.alpha)
         .epsilon_lower
     )

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.adaptive import Adaptive, coupling_price
+from dpaudit.bounds.adaptive import AdaptiveBound, coupling_failure_probability
 from dpaudit.bounds.bets import log_wealth
 from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Bets, Counts, Rounds
@@ -71,7 +71,9 @@ def of_bets(bets: Bets, *, epsilon: float, delta: float, alpha: float) -> Course
 
     Example:
         >>> bets = Bets(
-        ...     canaries=2, right=np.array([True, False]), stakes=np.array([0.75, 0.75])
+        ...     canaries=2,
+        ...     right=np.array([True, False]),
+        ...     stated_probabilities=np.array([0.75, 0.75]),
         ... )
         >>> course = of_bets(bets, epsilon=0.0, delta=0.0, alpha=0.05)
         >>> np.exp(course.evidence)
@@ -79,7 +81,7 @@ def of_bets(bets: Bets, *, epsilon: float, delta: float, alpha: float) -> Course
         >>> round(float(np.exp(course.threshold)), 6)
         20.0
     """
-    price = coupling_price(bets.canaries, epsilon, delta)
+    price = coupling_failure_probability(bets.canaries, epsilon, delta)
     return Course(
         evidence=np.append(0.0, log_wealth(bets, epsilon)),
         threshold=-log(alpha - price) if price < alpha else inf,
@@ -125,7 +127,7 @@ def of_counts(
         canaries=design.canaries,
         guesses=design.guesses,
         alpha=alpha,
-        bound=Adaptive(),
+        bound=AdaptiveBound(),
     )
     return Course(
         evidence=np.append(0.0, np.cumsum(right - chance)),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.curve import CurveCertificate
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import ExactBound
 from dpaudit.reporting.axes import Even, Factors, Plot
 from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import plain, scientific
@@ -32,7 +32,7 @@ _LEAST = 1e-16
 def certificate_figure(subject: Subject) -> Figure | LeftOut:
     """Return the certificate of the counts against the claim's curve."""
     counts = subject.result.reading.counted
-    if counts is None or subject.result.bound.method != Exact.method:
+    if counts is None or subject.result.bound.method != ExactBound.method:
         return LeftOut(
             heading=_HEADING,
             why="A certificate for every epsilon at once is read off guesses that were "
