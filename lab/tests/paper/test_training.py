@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Coins
 from dpaudit_lab.paper import elements, guesses
 from dpaudit_lab.paper.counting import (
     accuracy,
@@ -19,11 +20,16 @@ from dpaudit_lab.paper.names import FIGURES
 from dpaudit_lab.paper.training import EPSILON, NOISE, one_training
 
 
+def coins(one, elements):
+    """The coins of a training, which its key decides."""
+    return Coins(key=one.key, count=elements).bits()
+
+
 def test_the_paper_s_guesser_takes_the_highest_and_the_lowest_sums():
     one = one_training(2000, EPSILON, np.random.default_rng(1))
     # Sorted by hand: a coordinate's two elements have the same sum.
     order = np.argsort(one.seen.total)
-    pairs = one.bits.reshape(1000, 2)
+    pairs = coins(one, 2000).reshape(1000, 2)
     low, high = pairs[order[:50]], pairs[order[-50:]]
     assert one.right_by_sums(200) == np.sum(low == 0) + np.sum(high == 1)
 
@@ -61,7 +67,8 @@ def test_likelihood_guesses_go_by_how_far_the_posterior_is_from_one_half():
     one = one_training(1000, EPSILON, np.random.default_rng(2))
     log_odds = one.mechanism.log_odds(one.seen)
     surest = sorted(range(1000), key=lambda i: -abs(log_odds[i]))[:100]
-    right = sum((log_odds[i] > 0) == bool(one.bits[i]) for i in surest)
+    bits = coins(one, 1000)
+    right = sum((log_odds[i] > 0) == bool(bits[i]) for i in surest)
     assert one.right_by_likelihood(100) == right
 
 

@@ -131,8 +131,10 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     plan, mechanism = PLANS[s], one_step(s)
     game = one_run(mechanism, rng)
     sure = Confident(mechanism=mechanism, threshold=THRESHOLD, guesses=COORDINATES * s)
-    at_once, adaptive = game.at_once(sure), game.as_made(THRESHOLD)
-    likeliest = game.at_once(MostLikely(mechanism=mechanism, guesses=LIKELIEST))
+    at_once, adaptive = game.at_once(sure, guesses=None), game.as_made(THRESHOLD)
+    likeliest = game.at_once(
+        MostLikely(mechanism=mechanism, guesses=LIKELIEST), guesses=LIKELIEST
+    )
     found = {
         "guesses at once": at_once.guesses,
         "guesses adaptively": adaptive.guesses,

@@ -157,7 +157,7 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         threshold=_threshold(runs) if setting["panel"] == "sets" else panel.threshold,
         guesses=game.canaries,
     )
-    counted = game.at_once(sure)
+    counted = game.at_once(sure, guesses=None)
     found[AT_ONCE] = pure(counted.guesses, counted.correct)
     if panel.interferes:
         rules = AdaptiveCount(guesses=_committed(str(setting["panel"]), runs))
@@ -239,7 +239,9 @@ def train(setting: Setting, rng: np.random.Generator) -> Outcome:
     if isinstance(plan.rules, AdaptiveRounds):
         return {"bound": game.judged(plan.rules, plan.rules.min_epsilon)}
     guesses = plan.rules.max_guesses(game.canaries)
-    counted = game.at_once(MostLikely(mechanism=mechanism, guesses=guesses))
+    counted = game.at_once(
+        MostLikely(mechanism=mechanism, guesses=guesses), guesses=guesses
+    )
     bound = SeparateRunsBound() if way == CLASSIC else ExactBound()
     found = bound.epsilon_lower(counted, delta=DELTA, alpha=ALPHA)
     return {"bound": found.epsilon_lower}

@@ -15,7 +15,7 @@ from math import expm1, hypot
 
 import numpy as np
 
-from dpaudit.game.coins import Coins
+from dpaudit.game.auditors import play_one_run
 from dpaudit.game.guessers import Everyone
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.testing import fixed_key
@@ -23,6 +23,7 @@ from dpaudit_lab.paper.counting import ALPHA, pure
 from dpaudit_lab.paper.courses import CLEAR
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import Observation, Verdict, shown, verdict
+from dpaudit_lab.paper.one_game import one_run_design
 from dpaudit_lab.pictures.chart import Chart, Curve, Look, Point, mean_point
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
 from dpaudit_lab.sweeps.sweep import Sweep
@@ -51,10 +52,16 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Run the mechanism once, guess every coin, and count the right guesses."""
     mechanism = LocalLaplace(epsilon=number(setting, "epsilon"))
     n = int(number(setting, "canaries"))
-    bits = Coins(key=fixed_key(rng.bytes(32)), count=n).bits()
-    output = mechanism.run(mechanism.pairs.choose(bits), rng)
-    made = Everyone(mechanism=mechanism).guess(output)
-    return {"right": int(np.sum((made.guess == 1) == (bits == 1)))}
+    played = play_one_run(
+        mechanism,
+        Everyone(mechanism=mechanism),
+        pairs=mechanism.pairs,
+        design=one_run_design(mechanism.pairs, canaries=n, guesses=n),
+        key=fixed_key(rng.bytes(32)),
+        rng=rng,
+    )
+    right, _ = played.reading().correct_and_guesses()
+    return {"right": right}
 
 
 def _setting(canaries: int, epsilon: float) -> Setting:

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.readings import Counts
-from dpaudit.game.auditors import play_adaptive
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.auditors import play_adaptive, play_one_run
+from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import AdaptiveMostLikely, Guesser
 from dpaudit.game.mechanism import Posterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.game.rules import AdaptiveBets, AdaptiveCount, AdaptiveRounds
+from dpaudit.game.rules import AdaptiveBets, AdaptiveCount, AdaptiveRounds, OneRun
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 
-__all__ = ["Counted", "OneGame"]
+__all__ = ["Counted", "OneGame", "one_run_design"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
@@ -43,6 +43,20 @@ class Counted(Protocol[O]):
     def posterior(self, output: O) -> Posterior:
         """Return what an output says, ready to learn coins."""
         ...
+
+
+def one_run_design(pairs: Pairs, *, canaries: int, guesses: int | None) -> Design:
+    """Return the design of a game in which all guesses are made at once.
+
+    Args:
+        pairs: What the coins choose from.
+        canaries: How many.
+        guesses: How many, fixed beforehand; None for as many as are made, which is the
+            paper's Algorithm 1.
+    """
+    # What bounds are found is not about this claim; a design must name one.
+    claim = PureDP(epsilon=1.0, adjacency=pairs.adjacency)
+    return Design(canaries=canaries, rules=OneRun(guesses=guesses), claim=claim)
 
 
 @final
@@ -66,20 +80,30 @@ class OneGame(Generic[O]):
     seed: int
     alpha: float
 
-    def at_once(self, guesser: Guesser[O]) -> Counts:
-        """Return how many guesses were made at once, and how many were right."""
-        bits = Coins(key=self.key, count=self.canaries).bits()
-        data = self.mechanism.pairs.choose(bits)
-        output = self.mechanism.run(data, np.random.default_rng(self.seed))
-        made = guesser.guess(output)
-        right = int(np.sum((made.guess == 1) == (bits[made.index] == 1)))
-        return Counts(canaries=self.canaries, guesses=len(made.index), correct=right)
+    def at_once(self, guesser: Guesser[O], *, guesses: int | None) -> Counts:
+        """Return how many guesses were made at once, and how many were right.
+
+        Args:
+            guesser: Sees the output.
+            guesses: How many are fixed beforehand; None for as many as are made.
+        """
+        pairs = self.mechanism.pairs
+        played = play_one_run(
+            self.mechanism,
+            guesser,
+            pairs=pairs,
+            design=one_run_design(pairs, canaries=self.canaries, guesses=guesses),
+            rng=np.random.default_rng(self.seed),
+            key=self.key,
+        )
+        right, made = played.reading().correct_and_guesses()
+        return Counts(canaries=self.canaries, guesses=made, correct=right)
 
     def as_made(self, threshold: float) -> Counts:
         """Return how many guesses were made adaptively, and how many were right."""
         played = self._play(AdaptiveCount(guesses=self.canaries), threshold)
+        right, _ = played.reading().correct_and_guesses()
         made = int(np.count_nonzero(played.guess))
-        right = int(np.sum(played.guess == played.truth))
         return Counts(
             canaries=self.canaries, guesses=made, correct=right, adaptive=True
         )

@@ -70,7 +70,7 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         alpha=ALPHA,
     )
     certain = Confident(mechanism=mechanism, threshold=inf, guesses=SETS * s)
-    at_once, adaptive = game.at_once(certain), game.as_made(inf)
+    at_once, adaptive = game.at_once(certain, guesses=None), game.as_made(inf)
     return {
         "guesses at once": at_once.guesses,
         "guesses adaptively": adaptive.guesses,

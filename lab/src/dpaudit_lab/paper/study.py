@@ -26,7 +26,7 @@ from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.engines.local import LocalEngine
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.coins import Coins
+from dpaudit.game.auditors import play_one_run
 from dpaudit.game.guessers import MostLikely
 from dpaudit.testing import fixed_key
 from dpaudit.theory.capabilities import (
@@ -37,6 +37,7 @@ from dpaudit.theory.capabilities import (
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper.counting import ALPHA
 from dpaudit_lab.paper.figure import number
+from dpaudit_lab.paper.one_game import one_run_design
 from dpaudit_lab.pictures.chart import (
     Chart,
     Curve,
@@ -243,10 +244,16 @@ def _trial(
     """Run a mechanism once, and count right guesses."""
     mechanism = mechanisms[str(setting["mechanism"])]
     n, k = (int(number(setting, name)) for name in ("elements", "guesses"))
-    bits = Coins(key=fixed_key(rng.bytes(32)), count=n).bits()
-    output = mechanism.run(mechanism.pairs.choose(bits), rng)
-    made = MostLikely(mechanism=mechanism, guesses=k).guess(output)
-    return {"right": int(np.sum((made.guess == 1) == (bits[made.index] == 1)))}
+    played = play_one_run(
+        mechanism,
+        MostLikely(mechanism=mechanism, guesses=k),
+        pairs=mechanism.pairs,
+        design=one_run_design(mechanism.pairs, canaries=n, guesses=k),
+        key=fixed_key(rng.bytes(32)),
+        rng=rng,
+    )
+    right, _ = played.reading().correct_and_guesses()
+    return {"right": right}
 
 
 @contextmanager

@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.coins import Coins
-from dpaudit.game.guessers import Extremes, MostLikely, Submission
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.guessers import Extremes, Guesser, MostLikely
+from dpaudit.game.referee import Referee
 from dpaudit.testing import fixed_key
+from dpaudit_lab.paper.one_game import one_run_design
 
 __all__ = [
     "CEILING",
@@ -112,35 +114,42 @@ def dp_sgd(elements: int, epsilon: float) -> DiracSums:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OneTraining:
-    """One run of DP-SGD, and how its coins fell.
+    """One run of DP-SGD, to be guessed about in several ways.
 
     Attributes:
         mechanism: What was run.
-        bits: The coins.
+        key: The secret of the coins.
         seen: What was seen of it.
     """
 
     mechanism: DiracSums
-    bits: NDArray[np.uint8]
+    key: Key
     seen: SeenSums
 
     def right_by_sums(self, guesses: int) -> int:
         """Return how many of the paper's guesses are right, half up and half down."""
         half = guesses // 2
         guesser = Extremes(score=self._totals, top=half, bottom=half)
-        return self._right(guesser.guess(self.seen))
+        return self._right(guesser, guesses)
 
     def right_by_likelihood(self, guesses: int) -> int:
         """Return how many of as many surest guesses are right."""
         guesser = MostLikely(mechanism=self.mechanism, guesses=guesses)
-        return self._right(guesser.guess(self.seen))
+        return self._right(guesser, guesses)
 
     def _totals(self, seen: SeenSums) -> NDArray[np.float64]:
         """Return the sum over all steps at each canary's coordinate."""
         return np.repeat(seen.total, self.mechanism.per_coordinate)
 
-    def _right(self, made: Submission) -> int:
-        return int(np.sum((made.guess == 1) == (self.bits[made.index] == 1)))
+    def _right(self, guesser: Guesser[SeenSums], guesses: int) -> int:
+        """Return what the referee counts, who has the coins."""
+        one = self.mechanism
+        elements = one.coordinates * one.per_coordinate
+        design = one_run_design(one.pairs, canaries=elements, guesses=guesses)
+        referee, made = Referee(design, self.key), guesser.guess(self.seen)
+        referee.submit(made.index, made.guess)
+        right, _ = referee.close().reading().correct_and_guesses()
+        return right
 
 
 def one_training(
@@ -148,6 +157,7 @@ def one_training(
 ) -> OneTraining:
     """Return one simulated run."""
     mechanism = dp_sgd(elements, epsilon)
-    bits = Coins(key=fixed_key(rng.bytes(32)), count=elements).bits()
+    key = fixed_key(rng.bytes(32))
+    bits = Coins(key=key, count=elements).bits()
     seen = mechanism.run(mechanism.pairs.choose(bits), rng)
-    return OneTraining(mechanism=mechanism, bits=bits, seen=seen)
+    return OneTraining(mechanism=mechanism, key=key, seen=seen)
