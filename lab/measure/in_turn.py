@@ -36,7 +36,7 @@ from dpaudit.mechanisms.parity import ParityPosterior
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.stats.intervals import standard_error
-from dpaudit.theory.correct_guess_distribution import simulated_distribution
+from dpaudit.theory.correct_guess_distribution import simulated_counts
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.posterior import plan_count, play
 
@@ -84,7 +84,7 @@ def at_once(mechanism: CountInSets) -> tuple[float, int]:
     """Return the mean bound of the best fixed number in one run, and the number."""
     n, best = mechanism.elements, (0.0, 0)
     for number in np.unique(np.geomspace(5, n, 16).astype(int)):
-        counts = simulated_distribution(
+        counts = simulated_counts(
             mechanism,
             MostLikely(mechanism=mechanism, guesses=int(number)),
             mechanism.pairs,

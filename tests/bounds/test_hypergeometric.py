@@ -203,7 +203,7 @@ def test_it_shows_about_what_as_many_independent_coins_show():
             ((RandomHalf(guesses=100), half), (OneRun(guesses=100), coins))
         ):
             design = Design(canaries=n, rules=rules, claim=claim)
-            said = {"coins_were_independent": rules.own_coins}
+            said = {"coins_were_independent": rules.independent_coins}
             result = audit_scores(
                 np.arange(n), bits, noise + bits, design=design, **said
             )

@@ -39,14 +39,14 @@ CODES = {
 TRAINED = {**CODES, "fault found": 5}  # only a training has coverage
 FAULT = fault(
     Stage.NOISE_SCALE,
-    "own.fault",
+    "custom.fault",
     what="no noise is added in 'fc'",
     measured="0 times the noise stated",
     expected="1",
     cause_is="a parameter that is left out",
 )
 CLAIMED = PureDP(epsilon=1.0)
-LOST = invalid("own", text="no canary arrived")
+LOST = invalid("custom", text="no canary arrived")
 # Right guesses of 100, and whether the run was spoilt. Of a claim of epsilon = 1, 95
 # refute it, 70 do not, 50 show nothing; what is void would have been refuted.
 RUNS = {
@@ -94,7 +94,7 @@ def trained(word):
         steps=10,
         evidence_share=1.0,
         coverage=Coverage.of(
-            [canary_tested(Stage.NOISE_SCALE, "own", text="as noise is")],
+            [canary_tested(Stage.NOISE_SCALE, "custom", text="as noise is")],
             [FAULT] if word == "fault found" else (),
             accepted=accepted_stages(("sampling", "gradients", "clipping")),
         ),

@@ -124,7 +124,7 @@ def test_sampled_turns_of_correlated_noise_count_by_their_columns():
         (run(steps(20, rate=None)), "not sampled independently"),
         (run(steps(20, noise=0.0)), "without noise"),
         (
-            run(steps(20), unmodelled=noted("own", text="canaries are odd")),
+            run(steps(20), unmodelled=noted("custom", text="canaries are odd")),
             "canaries are odd",
         ),
         (run(), "no step"),

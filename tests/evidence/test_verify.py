@@ -422,7 +422,7 @@ def test_a_fault_that_the_result_tells_of_is_told_by_its_verification():
     """The tally alone would be "no violation detected"."""
     wrong = fault(
         Stage.CLIPPING,
-        "own.fault",
+        "custom.fault",
         what="one record changes the sum by too much",
         measured="up to 12.8 C",
         expected="at most C",

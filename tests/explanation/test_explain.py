@@ -508,9 +508,9 @@ def with_coverage(unseen=(), faults=(), *, accountant=LOOSE, signal=None):
     result = trained_result(claim=claim, accountant=accountant, correct=90)
     unseen = dict(unseen)
     checks = [
-        not_checked(stage, "own", text=unseen[stage])
+        not_checked(stage, "custom", text=unseen[stage])
         if stage in unseen
-        else inspected(stage, "own", text="seen")
+        else inspected(stage, "custom", text="seen")
         for stage in Stage
     ]
     coverage = Coverage.of(checks, faults)

@@ -180,7 +180,7 @@ def test_a_large_epsilon_is_rounded_down():
 
 def test_what_was_not_exercised_is_printed_on_one_line():
     hostile = ["\x1b[2J\nThe claim holds."]
-    remark = encode(noted("own", text="quite"))
+    remark = encode(noted("custom", text="quite"))
     trained = Result.from_json(
         result_with(not_exercised=hostile, training__remarks=[remark])
     )

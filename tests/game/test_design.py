@@ -165,7 +165,7 @@ def test_rules_without_delta_advise_no_point_of_a_curve(monkeypatch):
         if delta:
             raise InvalidInputError("it is for delta=0")
 
-    monkeypatch.setattr(Ranking, "check_price", refuses)
+    monkeypatch.setattr(Ranking, "check_design", refuses)
     with pytest.raises(
         InvalidInputError, match=r"\(it is for delta=0\): play by"
     ) as at:

@@ -68,7 +68,7 @@ def test_what_comes_from_outside_is_escaped():
         bound=replace(made.bound, epsilon_lower=float("inf"), method="<script>"),
         design_test=ClaimTest(claim=CLAIM, p_value=0.0, alpha=0.05),
         ceiling=float("inf"),
-        sanity_checks=(passed("own", text="<b onclick=x>"),),
+        sanity_checks=(passed("custom", text="<b onclick=x>"),),
     )._repr_html_()
     assert "<script" not in fragment
     assert "&lt;script&gt;" in fragment

@@ -115,14 +115,19 @@ class TwoStakesCut(TwoStakes):
 
     __slots__ = ()
 
-    def cuts(self, canaries):
+    def class_ends(self, canaries):
         return [canaries // 2, canaries]
 
 
 def test_counts_that_do_not_say_which_stakes_were_right_are_refused():
     """Put first, the right ones would all have the dearest stakes."""
-    with pytest.raises(InvalidInputError, match=r"TwoStakes\.cuts must end wherever"):
-        TwoStakes().count([60], canaries=100)
-    assert TwoStakesCut().count([20, 60], canaries=100).correct == (20, 40)
-    assert TwoStakes().count([100], canaries=100).correct == (50, 50)
-    assert TwoStakes().count([0], canaries=100).correct == (0, 0)
+    with pytest.raises(
+        InvalidInputError, match=r"TwoStakes\.class_ends must end wherever"
+    ):
+        TwoStakes().reading_from_counts([60], canaries=100)
+    assert TwoStakesCut().reading_from_counts([20, 60], canaries=100).correct == (
+        20,
+        40,
+    )
+    assert TwoStakes().reading_from_counts([100], canaries=100).correct == (50, 50)
+    assert TwoStakes().reading_from_counts([0], canaries=100).correct == (0, 0)

@@ -88,7 +88,7 @@ def test_an_audit_that_could_not_have_refuted_the_claim_is_inconclusive():
 
 
 def test_a_void_audit_says_nothing_about_the_claim():
-    lost = invalid("own", text="no canary arrived")
+    lost = invalid("custom", text="no canary arrived")
     said = str(judged(100, checks=(lost,)))
     assert said == "Invalid run: no canary arrived. Nothing is said about the claim."
 

@@ -268,7 +268,7 @@ def test_no_observer_proves_a_claim_and_errors_of_all_add_up():
 
 
 def test_of_a_void_audit_no_number_stands_in_the_table():
-    broken = invalid("own", text="canaries did not arrive")
+    broken = invalid("custom", text="canaries did not arrive")
     spent = judged(75, sanity_checks=(broken,))
     assert spent.verdict is Verdict.INVALID_RUN
     section = model_card_section(judged(60), spent)

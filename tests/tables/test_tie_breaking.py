@@ -52,7 +52,7 @@ class Cuts:
     def __init__(self, cuts):
         self._cuts = list(cuts)
 
-    def cuts(self, _canaries):
+    def class_ends(self, _canaries):
         return self._cuts
 
     @staticmethod

@@ -22,7 +22,7 @@ from dpaudit.theory import correct_guess_distribution as module
 from dpaudit.theory.correct_guess_distribution import (
     correct_guess_distribution,
     determines_correct_guesses,
-    simulated_distribution,
+    simulated_counts,
 )
 
 LRR = DiscreteLoss(values=np.array([1.2]), probabilities=np.ones(1))
@@ -198,7 +198,7 @@ def test_more_points_change_nothing(loss, n, k, monkeypatch):
 
 def test_groups_that_share_an_output_are_referred_to_simulation():
     with pytest.raises(
-        InvalidInputError, match=r"5 elements share.*simulated_distribution\("
+        InvalidInputError, match=r"5 elements share.*simulated_counts\("
     ):
         correct_guess_distribution(local(LRR, 10, groups=2, size=5), guesses=3)
 
@@ -226,7 +226,7 @@ class Majority:
 
 
 def simulated(guesses, guesser, runs, elements=9):
-    return simulated_distribution(
+    return simulated_counts(
         Count(),
         guesser,
         Pairs(x=0, y=1),
@@ -276,7 +276,7 @@ def test_the_law_is_that_of_the_mechanisms_when_they_are_run(subtests):
             mechanism = named(name, Parameters(elements=n, probability=0.3))
             law = mechanism.loss_distribution(n)
             assert determines_correct_guesses(law)
-            counts = simulated_distribution(
+            counts = simulated_counts(
                 mechanism,
                 MostLikely(mechanism=mechanism, guesses=k),
                 mechanism.pairs,

@@ -72,7 +72,7 @@ def test_steps_made_without_the_audit_spoil_what_is_not_refuted(noise, verdict):
     audit = started()
     loop(audit, noise=noise, steps=100)
     assert audit.steps == 100
-    unseen = inconclusive("own", text="3 steps were not seen")
+    unseen = inconclusive("custom", text="3 steps were not seen")
     audit.add(unseen)
     result = audit.finish()
     assert result.verdict is verdict

@@ -47,7 +47,7 @@ from dpaudit.game.result import (
 )
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import reading_of_scores, ties_control
+from dpaudit.game.scores import reading_of_scores, ties_sanity_check
 from dpaudit.game.text.findings import sentence
 from dpaudit.game.text.results import noise_detected, stages_by_status
 from dpaudit.game.transcript import Transcript
@@ -131,7 +131,7 @@ def scored_again(
             design=design,
             coins_were_independent=said,
         )
-        ties = ties_control(truth, table.scores, design=design)
+        ties = ties_sanity_check(truth, table.scores, design=design)
     else:
         raise InvalidRunError("the files hold no coins, and there is no key")
     return reading, ScoreSummary.of(table.scores, truth), ties
@@ -200,7 +200,7 @@ def _check_stakes(transcript: Transcript) -> None:
 
 def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
     """Check committed chance: one number for each round, and one for the end."""
-    size, held = transcript.design.rules.uniforms, transcript.uniforms
+    size, held = transcript.design.rules.uniforms_needed, transcript.uniforms
     if len(held) != size:
         raise InvalidRunError(
             f"there are {len(held)} uniforms, and the rules need {size}"
@@ -258,14 +258,16 @@ def check_bound_follows(
         derived = judged_again(stated, registered)
     except DpAuditError as error:
         return [fails("bound", f"the result does not follow: {error}")]
-    own = stated.is_own_bound
-    again = _with_bound_of(derived, stated) if own else derived
+    foreign = stated.is_foreign_bound
+    again = _with_bound_of(derived, stated) if foreign else derived
     odd = differences(_but_guesses(stated), _but_guesses(again))
     if odd:
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
-    controls, audit = _check_controls(stated, scored=scored)
-    found = _own(audit, derived) if own else [holds("bound", _shown(audit))]
-    found += controls + _check_accountant(stated) + _check_ledger(stated)
+    controls, audit = _check_effect_seen(stated, scored=scored)
+    found = (
+        _foreign_bound(audit, derived) if foreign else [holds("bound", _shown(audit))]
+    )
+    found += controls + _check_accountant(stated) + _stages_unverifiable(stated)
     if stated.design.runs > 1:
         found.append(
             unchecked(
@@ -290,7 +292,7 @@ def check_result(result: Result) -> list[VerificationCheck]:
     return found
 
 
-def _own(audit: Result, derived: Result) -> list[VerificationCheck]:
+def _foreign_bound(audit: Result, derived: Result) -> list[VerificationCheck]:
     """Say that a user's own bound was not found again, and what was."""
     found = audit.bound
     return [
@@ -321,14 +323,14 @@ def _with_bound_of(derived: Result, stated: Result) -> Result:
     return replace(derived, bound=bound, ceiling=stated.ceiling)
 
 
-def _check_controls(
+def _check_effect_seen(
     result: Result, *, scored: bool
 ) -> tuple[list[VerificationCheck], Result]:
     """Make anew what guesses show of themselves; return the audit with it.
 
     It is what the registered claim is judged by: without the accountant's, which was
     not registered. Scores come with nothing else that shows that canaries went in. A
-    result from which controls were taken holds none.
+    result from which sanity checks were taken holds none.
     """
     audit = result
     if result.training is not None:
@@ -448,7 +450,7 @@ def _check_accountant(stated: Result) -> list[VerificationCheck]:
     ]
 
 
-def _check_ledger(stated: Result) -> list[VerificationCheck]:
+def _stages_unverifiable(stated: Result) -> list[VerificationCheck]:
     """Return what a training result says of its stages; a record cannot show it."""
     if stated.training is None:
         return []

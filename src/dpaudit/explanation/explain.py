@@ -283,7 +283,7 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
         (
             "the coins were fair, independent and unknown to the program and the "
             "guesser"
-            if design.rules.own_coins
+            if design.rules.independent_coins
             else "half of the canaries, drawn uniformly at random and unknown to the "
             "program and the guesser, was included"
         )
@@ -295,7 +295,7 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
             else "; nothing was committed, so nobody can check it"
         ),
         f"the method {audit.bound.method} holds, which only its author says"
-        if audit.is_own_bound
+        if audit.is_foreign_bound
         else f"the bound needs no assumption about the program (tier "
         f"{audit.bound.tier})",
     ]

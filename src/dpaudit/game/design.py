@@ -117,7 +117,7 @@ class Design(Document):
             raise InvalidInputError(
                 f"cannot guess guesses={self.guesses} of canaries={self.canaries}"
             )
-        self.rules.check_price(
+        self.rules.check_design(
             canaries=self.canaries,
             claimed=self.claim.epsilon_at(self.bound_delta),
             delta=self.bound_delta,
@@ -135,7 +135,7 @@ class Design(Document):
             f"{self.claim} is a whole curve"
         )
         try:  # would a point of it do, if its delta is small enough?
-            self.rules.check_price(
+            self.rules.check_design(
                 canaries=self.canaries,
                 claimed=self.claim.epsilon_at(_SMALL),
                 delta=_SMALL,
@@ -203,7 +203,7 @@ def _check_kinds(rules: Rules, claim: Guarantee) -> None:
 
 def check_own_coins(design: Design) -> None:
     """Refuse rules for canaries without a coin each, where a key decides by coins."""
-    if not design.rules.own_coins:
+    if not design.rules.independent_coins:
         raise InvalidRunError(
             f"{type(design.rules).__name__} is for a half that was drawn without a "
             "key; with a key every canary has a coin of its own: play by "

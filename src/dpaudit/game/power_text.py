@@ -55,7 +55,7 @@ right.
     alpha, bound = audit.design.alpha, audit.design.rules.bound()
     if not could_refute(claim, audit.reading, alpha=alpha, bound=bound):
         return _COULD_NOT
-    single = not (audit.reading.tally or audit.design.rules.uniforms)
+    single = not (audit.reading.tally or audit.design.rules.uniforms_needed)
     if single and audit.design.guesses <= _MOST:
         return _leak(audit.design, claim)
     return ""

@@ -99,7 +99,7 @@ class Referee:
             stake=stake,
             turn=turn.astype(np.int64),
             # The guesser cannot know them: they come from the key.
-            uniforms=self._key.uniforms(self.design.rules.uniforms),
+            uniforms=self._key.uniforms(self.design.rules.uniforms_needed),
         )
 
     def summary(self, scores: ArrayLike) -> ScoreSummary:

@@ -231,7 +231,7 @@ class Result(Document):
         return by.refuted_at(self.reading, test.claim, alpha=test.alpha)
 
     @property
-    def is_own_bound(self) -> bool:
+    def is_foreign_bound(self) -> bool:
         """Whether the bound is by a method that this package does not have."""
         return self.bound.method not in {*KNOWN, self.design.rules.bound().method}
 

@@ -37,12 +37,14 @@ __all__ = [
     "check_rows",
     "check_score_rules",
     "check_scores",
+    "counted_after",
+    "guessed_included",
     "most_confident_guesses",
     "moved",
     "read_ranks",
     "reading_of_scores",
-    "ties_control",
     "ties_decided",
+    "ties_sanity_check",
 ]
 
 _NEXT_TIME = (
@@ -112,7 +114,7 @@ def audit_scores(
         not_exercised=not_exercised,
         sanity_checks=(
             effect_seen(reading, design=design),
-            *ties_control(bits, scores, design=design, tie_rng=tie_rng),
+            *ties_sanity_check(bits, scores, design=design, tie_rng=tie_rng),
         ),
         scores=ScoreSummary.of(scores, truth),
     )
@@ -157,7 +159,7 @@ def _tie_breaks(
     return TieBreaking.of(design, bits.key if isinstance(bits, Coins) else None)
 
 
-def ties_control(
+def ties_sanity_check(
     bits: ArrayLike | Coins,
     scores: ArrayLike,
     *,
@@ -279,7 +281,7 @@ def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None
         said_independent: Whether every canary is said to have had a coin of its own.
     """
     rows = design.canaries
-    if not design.rules.own_coins:
+    if not design.rules.independent_coins:
         if said_independent:
             raise InvalidRunError(
                 "a random half was included, or every canary had a coin of its own; it "
@@ -356,13 +358,28 @@ def ties_decided(
     worst = _right(values, included, None, design)
     # Where every coin is turned over, the worst order becomes the best.
     best = ~_right(values, ~included, None, design)
-    rules, n = design.rules, design.canaries
-    ends = np.arange(1, len(worst) + 1) if rules.ordered else np.array(rules.cuts(n))
-    return moved((np.cumsum(best) - np.cumsum(worst))[ends - 1])
+    return moved((np.cumsum(best) - np.cumsum(worst))[counted_after(design) - 1])
+
+
+def counted_after(design: Design) -> NDArray[np.int64]:
+    """Return after how many guesses the correct ones are counted: each, of a ranking.
+
+    Example:
+        >>> from dpaudit import PureDP, Ranking, WeightClasses
+        >>> weights = WeightClasses(weights=(2, 1), guesses=(1, 2))
+        >>> for rules in (Ranking(guesses=3), weights):
+        ...     counted_after(Design(canaries=4, rules=rules, claim=PureDP(epsilon=1)))
+        array([1, 2, 3])
+        array([1, 3])
+    """
+    rules = design.rules
+    if rules.ordered:
+        return np.arange(1, design.guesses + 1)
+    return np.array(rules.class_ends(design.canaries))
 
 
 def moved(gains: NDArray[np.int64]) -> int:
-    """Return how many guesses gains in correct ones, up to each cut, are made of."""
+    """Return how many guesses gains in correct ones, up to each end, are made of."""
     return int(np.abs(np.diff(gains, prepend=0)).sum())
 
 
@@ -383,11 +400,19 @@ def _surest(
     ranks: NDArray[np.int64], rules: Rules, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the rows that are guessed, the surest first, and which as included."""
-    made = np.arange(guesses + 1)
-    top = rules.from_top(made)
-    high = np.diff(top) == 1
-    which = np.where(high, ranks[::-1][top[1:] - 1], ranks[(made - top)[1:] - 1])
-    return which, high
+    high = guessed_included(rules, guesses)
+    top, bottom = np.cumsum(high) - 1, np.cumsum(~high) - 1
+    return np.where(high, ranks[::-1][top], ranks[bottom]), high
+
+
+def guessed_included(rules: Rules, guesses: int) -> NDArray[np.bool_]:
+    """Return which of the surest guesses are "included": of the highest scores.
+
+    Example:
+        >>> guessed_included(OneRun(guesses=3), 3)
+        array([ True, False,  True])
+    """
+    return np.asarray(np.diff(rules.from_top(np.arange(guesses + 1))) == 1)
 
 
 def check_score_rules(design: Design) -> None:

@@ -145,7 +145,7 @@ def _numbers(result: Result) -> tuple[str, str]:
     if result.verdict is Verdict.INVALID_RUN:
         return "nothing", "none"
     p_value = f"p {result.claim_test.p_text}"
-    if result.is_own_bound:
+    if result.is_foreign_bound:
         return "see below", p_value
     return f"epsilon >= {result.bound.text}", p_value
 

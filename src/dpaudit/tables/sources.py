@@ -284,7 +284,9 @@ class ScoreLists:
 
     def unseen(self, result: Result) -> list[str]:
         """Return what a result of these scores rests on that they do not show."""
-        return [_UNSEEN_LISTS if result.design.rules.own_coins else _UNSEEN_HALVES]
+        return [
+            _UNSEEN_LISTS if result.design.rules.independent_coins else _UNSEEN_HALVES
+        ]
 
 
 @final
@@ -342,7 +344,7 @@ def _unseen_coins(result: Result) -> list[str]:
     """Return what nobody can see of the coins of a result."""
     if result.commitment is not None:
         return []
-    return [_UNSEEN_COINS if result.design.rules.own_coins else _UNSEEN_HALF]
+    return [_UNSEEN_COINS if result.design.rules.independent_coins else _UNSEEN_HALF]
 
 
 def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:

@@ -47,7 +47,14 @@ from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import Rules
-from dpaudit.game.scores import check_assigned, check_rows, check_score_rules, moved
+from dpaudit.game.scores import (
+    check_assigned,
+    check_rows,
+    check_score_rules,
+    counted_after,
+    guessed_included,
+    moved,
+)
 from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import USUAL, ColumnNames
@@ -457,27 +464,26 @@ def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Finding, ...]]:
     if tie_breaks is None:
         # Where every coin is turned over, the worst order becomes the best.
         turned = ScoreBins(counts=cells.counts, ones=cells.counts - cells.ones)
-        made = (
-            np.arange(1, len(found) + 1) if rules.ordered else np.array(rules.cuts(n))
-        )
-        gains = made - _correct(turned, tally.design, None) - found
+        gains = counted_after(tally.design) - _correct(turned, tally.design, None)
+        gains -= found
         ties = decided_by_ties(moved(gains), tally.design.guesses)
     if rules.ordered:
         right = np.diff(found, prepend=0) == 1
         return rules.read_surest(right, canaries=n), ties
-    return rules.count(found.tolist(), canaries=n), ties
+    return rules.reading_from_counts(found.tolist(), canaries=n), ties
 
 
 def _correct(
     cells: ScoreBins, design: Design, tie_breaks: TieBreaking | None
 ) -> NDArray[np.int64]:
-    """Return how many guesses are correct up to each cut; of a ranking, up to each."""
+    """Return how many guesses are correct up to each end at which they are counted."""
     if not design.rules.ordered:
         return np.array(_right(cells, design.rules, design.canaries, tie_breaks))
-    guesses = design.guesses
-    high, low = cells.ends((guesses + 1) // 2, guesses // 2, tie_breaks)
-    right = np.empty(guesses, bool)
-    right[0::2], right[1::2] = high, ~low
+    included = guessed_included(design.rules, design.guesses)
+    from_top = int(included.sum())
+    high, low = cells.ends(from_top, design.guesses - from_top, tie_breaks)
+    right = np.empty(design.guesses, bool)
+    right[included], right[~included] = high, ~low
     return np.cumsum(right)
 
 
@@ -495,11 +501,11 @@ def _tie_breaks(tally: ScoreTally, cells: ScoreBins) -> TieBreaking | None:
 def _right(
     cells: ScoreBins, rules: Rules, canaries: int, tie_breaks: TieBreaking | None
 ) -> list[int]:
-    """Return how many of the surest guesses are right, up to each cut."""
+    """Return how many of the surest guesses are right, up to the end of each class."""
     size, ones = int(cells.counts.sum()), int(cells.ones.sum())
-    cuts = np.array(rules.cuts(canaries))
-    high = rules.from_top(cuts).tolist()
-    low = (cuts - rules.from_top(cuts)).tolist()
+    ends = np.array(rules.class_ends(canaries))
+    high = rules.from_top(ends).tolist()
+    low = (ends - rules.from_top(ends)).tolist()
     edges = sorted({*high, *(size - each for each in low)})
     above = dict(zip(edges, cells.highest(edges, tie_breaks), strict=True))
     return [

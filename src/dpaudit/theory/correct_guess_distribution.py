@@ -26,7 +26,7 @@ at least, as a doubled number of points shows; typically to 1e-12.
 
 Where one output speaks of a group of elements at once, such as a count, the group's
 coins are dependent given the output and the distribution of the losses does not
-determine V; ``simulated_distribution`` runs the mechanism instead.
+determine V; ``simulated_counts`` runs the mechanism instead.
 
 Reference: for the mixture, Xiang, Wang and Wang, "Tight privacy audit in one run",
 https://arxiv.org/abs/2509.08704.
@@ -57,7 +57,7 @@ from dpaudit.theory.integrals import tail_average
 __all__ = [
     "correct_guess_distribution",
     "determines_correct_guesses",
-    "simulated_distribution",
+    "simulated_counts",
 ]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
@@ -119,7 +119,7 @@ def determines_correct_guesses(losses: LossDistribution) -> bool:
     return all(map(_is_independent, losses.kinds))
 
 
-def simulated_distribution(
+def simulated_counts(
     mechanism: Mechanism[O],
     guesser: Guesser[O],
     pairs: Pairs,
@@ -151,7 +151,7 @@ def simulated_distribution(
         ...     def run(self, data, rng):
         ...         return np.zeros(9)
         >>> guesser = Extremes(score=np.asarray, top=2, bottom=0)
-        >>> simulated_distribution(Silent(), guesser, Pairs(x=0, y=1), elements=9,
+        >>> simulated_counts(Silent(), guesser, Pairs(x=0, y=1), elements=9,
         ...     guesses=2, runs=1000, rng=np.random.default_rng(1))
         array([243, 500, 257])
     """
@@ -186,7 +186,7 @@ def _independent(kind: OutputComponent) -> int:
         raise InvalidInputError(
             f"{kind.size} elements share a group: given an output their coins are "
             "dependent, and the law of the losses does not tell how many guesses are "
-            "right; use simulated_distribution(mechanism, guesser, ...)"
+            "right; use simulated_counts(mechanism, guesser, ...)"
         )
     return kind.groups * kind.size
 

@@ -53,7 +53,7 @@ from dpaudit.theory.capabilities import (
 from dpaudit.theory.correct_guess_distribution import (
     correct_guess_distribution,
     determines_correct_guesses,
-    simulated_distribution,
+    simulated_counts,
 )
 from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.knowledge import knowledge
@@ -280,7 +280,7 @@ def _correct_guesses(
             "how many guesses are right must be simulated for this mechanism: give "
             "it run, log_odds and pairs, and pass rng=np.random.default_rng(seed)"
         )
-    counts = simulated_distribution(
+    counts = simulated_counts(
         mechanism,
         MostLikely(mechanism=mechanism, guesses=design.guesses),
         mechanism.pairs,

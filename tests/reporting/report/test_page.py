@@ -221,10 +221,10 @@ def test_a_hostile_explanation_stays_text(honest):
         head=(f"No violation detected. {attack}", attack),
         numbers=attack + attack,
         shown=attack,
-        sanity_checks=(passed("own", text=attack),),
+        sanity_checks=(passed("custom", text=attack),),
         strength=attack,
         steps=(step,),
-        remarks=(noted("own", text=attack),),
+        remarks=(noted("custom", text=attack),),
         model=attack,
     )
     page = report_html(honest[0], explanation=said)

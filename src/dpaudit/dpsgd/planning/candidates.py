@@ -59,7 +59,7 @@ _SMALLER = 0.99  # of the best fault: it is still worth going on
 _LITTLE_MORE = 1.04
 _MANY = 8  # canaries per coordinate: more were seen to gain two percent at most
 
-Rules: TypeAlias = OneRun | AdaptiveRounds
+PlannableRules: TypeAlias = OneRun | AdaptiveRounds
 
 
 class Purpose(StrEnum):
@@ -109,7 +109,7 @@ class Candidate:
 
     per_coordinate: int
     coordinates: int
-    rules: Rules
+    rules: PlannableRules
     bound: float
     fault: float | None = None
 

@@ -48,13 +48,13 @@ class Playing(ABC):
 
     Attributes:
         adaptive: Whether coins are revealed while the game goes on.
-        own_coins: Whether each canary has a fair coin of its own.
+        independent_coins: Whether each canary has a fair coin of its own.
     """
 
     __slots__ = ()
 
     adaptive: ClassVar[bool]
-    own_coins: ClassVar[bool] = True
+    independent_coins: ClassVar[bool] = True
 
     @abstractmethod
     def max_guesses(self, canaries: int) -> int:
@@ -94,7 +94,7 @@ class Playing(ABC):
         return self.adaptive
 
     @property
-    def uniforms(self) -> int:
+    def uniforms_needed(self) -> int:
         """How many committed uniform numbers the bound uses."""
         return 0
 
@@ -163,7 +163,7 @@ class Judging(ABC):
     def check_reading(self, reading: Reading) -> None:  # noqa: B027
         """Refuse a reading of another game by rules of the same kind."""
 
-    def check_price(  # noqa: B027
+    def check_design(  # noqa: B027
         self, *, canaries: int, claimed: float, delta: float, alpha: float
     ) -> None:
         """Refuse a game whose delta costs so much that nothing could be shown."""

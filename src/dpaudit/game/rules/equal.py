@@ -88,10 +88,10 @@ class EqualGuesses(Unstaked):
             abstained=self.guesses - len(right),
         )
 
-    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+    def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
         """Return how many were right in all, if that is all that is read."""
         if self.ordered:
-            return Rules.count(self, right, canaries=canaries)
+            return Rules.reading_from_counts(self, right, canaries=canaries)
         return Counts(
             canaries=canaries,
             guesses=self.guesses,
@@ -149,7 +149,7 @@ class OneRun(Unstaked):
         """Return the number of guesses, or that of canaries if none is fixed."""
         return canaries if self.guesses is None else self.guesses
 
-    def check_price(
+    def check_design(
         self,
         *,
         canaries: int,
@@ -181,7 +181,7 @@ class OneRun(Unstaked):
         right = right_guesses(played)
         return self._counts(len(right), int(right.sum()), canaries)
 
-    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+    def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
         """Return how many of all guesses that are allowed were correct."""
         return self._counts(self.max_guesses(canaries), right[-1], canaries)
 
@@ -267,7 +267,7 @@ class RandomHalf(EqualGuesses):
     kind = "random-half"
     reads = HalfCounts
     adaptive = False
-    own_coins = False
+    independent_coins = False
 
     def __post_init__(self) -> None:
         EqualGuesses.__post_init__(self)
@@ -287,9 +287,11 @@ class RandomHalf(EqualGuesses):
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return how many of the guessed were included."""
-        return self.count([int(right_guesses(played).sum())], canaries=canaries)
+        return self.reading_from_counts(
+            [int(right_guesses(played).sum())], canaries=canaries
+        )
 
-    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+    def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
         """Return how many of the guessed were included."""
         return HalfCounts(
             canaries=canaries,
@@ -304,7 +306,7 @@ class RandomHalf(EqualGuesses):
         if reading.records_per_swap != self.records_per_swap:
             raise InvalidRunError("the reading's records_per_swap is not the rules'")
 
-    def check_price(
+    def check_design(
         self,
         *,
         canaries: int,

@@ -41,7 +41,7 @@ class _Sequential(Staked):
     def max_guesses(self, canaries: int) -> int:
         return canaries
 
-    def check_price(
+    def check_design(
         self, *, canaries: int, claimed: float, delta: float, alpha: float
     ) -> None:
         price = self._price(canaries, delta)
@@ -130,7 +130,7 @@ class AdaptiveRounds(_Sequential):
         return self.max_jump is None
 
     @property
-    def uniforms(self) -> int:
+    def uniforms_needed(self) -> int:
         """One for each round, and one for the noise at the end."""
         return len(self.round_weights) + 1
 

@@ -136,11 +136,11 @@ class Slots(Staked):
             [self.weights[i] for i in order], [self.guesses[i] for i in order]
         )[:guesses]
 
-    def cuts(self, canaries: int) -> list[int]:  # noqa: ARG002 (as many as slots)
+    def class_ends(self, canaries: int) -> list[int]:  # noqa: ARG002 (as many as slots)
         """Return the ends of the classes, the heaviest first."""
         return list(accumulate(self.guesses[i] for i in self._heaviest_first()))
 
-    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+    def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
         """Return how many guesses of each weight were right."""
         found = dict(zip(self._heaviest_first(), np.diff([0, *right]), strict=True))
         return self._counted([int(found[i]) for i in range(len(found))], canaries)

@@ -100,22 +100,22 @@ class TableScoring(ABC):
         """Return what the bound reads of guesses that all have the same chance."""
         return self.read_surest(right, canaries=canaries)
 
-    def cuts(self, canaries: int) -> list[int]:
+    def class_ends(self, canaries: int) -> list[int]:
         """Return after how many guesses the right ones are counted, the surest first.
 
-        Who has these counts has all that ``count`` needs, unless the rules are
-        ``ordered``. So there is a cut wherever ``most_confident_stakes`` changes.
+        These counts are all that ``reading_from_counts`` needs, unless the rules are
+        ``ordered``. So a class ends wherever ``most_confident_stakes`` changes.
         """
         return [self.max_guesses(canaries)]
 
-    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
-        """Return what the bound reads of how many were right up to each cut.
+    def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return what the bound reads of how many were right up to each class's end.
 
         Raises:
-            InvalidInputError: Guesses between two cuts have different stakes, and the
+            InvalidInputError: Guesses of one class have different stakes, and the
                 counts do not say which of them were right.
         """
-        ends = self.cuts(canaries)
+        ends = self.class_ends(canaries)
         sizes, made = np.diff([0, *right]), np.diff([0, *ends])
         stakes = self.most_confident_stakes(ends[-1])
         for end, k, n in zip(ends, sizes, made, strict=True):
@@ -123,7 +123,7 @@ class TableScoring(ABC):
                 raise InvalidInputError(
                     f"{k} of the guesses {end - n + 1} to {end} were right, and their "
                     "stakes differ: the counts do not say on which of them. "
-                    f"{type(self).__name__}.cuts must end wherever "
+                    f"{type(self).__name__}.class_ends must end wherever "
                     "most_confident_stakes changes"
                 )
         parts = [np.arange(n) < k for k, n in zip(sizes, made, strict=True)]

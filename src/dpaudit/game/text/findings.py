@@ -13,9 +13,9 @@ from dpaudit._codec import encode
 from dpaudit.game.findings import Finding
 from dpaudit.game.text import (
     accounting,
+    custom,
     federated,
     noise,
-    own,
     probes,
     sanity_checks,
     stages,
@@ -32,7 +32,7 @@ __all__ = [
     "sentences",
 ]
 
-_WITH_FAULTS: Final = (accounting, federated, noise, own, probes)
+_WITH_FAULTS: Final = (accounting, custom, federated, noise, probes)
 SENTENCES: Final[Mapping[str, Template]] = {
     code: text
     for each in (*_WITH_FAULTS, sanity_checks, stages)

@@ -192,7 +192,7 @@ def note_on_ranking(design: "Design") -> str | None:
 def note_on_strength(design: "Design") -> str | None:
     """Say that a design cannot refute its claim, if not even all right guesses do."""
     n, rules = design.canaries, design.rules
-    perfect = rules.count(rules.cuts(n), canaries=n)
+    perfect = rules.reading_from_counts(rules.class_ends(n), canaries=n)
     test = rules.bound().judge_claim(perfect, design.claim, alpha=design.alpha)
     if test.refuted:
         return None
@@ -368,7 +368,7 @@ def numbers(result: "Result") -> str:
     """
     if result.verdict is Verdict.INVALID_RUN:
         return ""
-    test, own = result.claim_test, result.is_own_bound
+    test, own = result.claim_test, result.is_foreign_bound
     alone = bool(result.faults) and not test.refuted
     said = beside(test, result.bound, alone=alone, silent=own)
     claimed = test.claim.epsilon_at(result.bound.delta)
@@ -525,7 +525,7 @@ with chance at most 0.05, whatever the program does (method exact, tier A).
     who = f"Shown {at}against {threat(result)}"
     p = f"p {test.p_text}"
     least = found.text
-    if result.is_own_bound:
+    if result.is_foreign_bound:
         said = (
             f"{who} ({p}). The method {found.method} says of itself that epsilon is "
             f"at least {least} (alpha = {found.alpha:g}); dpaudit does not have it, "
@@ -646,7 +646,7 @@ def _reported(result: "Result") -> str:
 def _about_the_claim(result: "Result") -> Iterator[Fact]:
     bound, test = result.bound, result.claim_test
     sure = confidence_phrase(bound)
-    if result.is_own_bound:
+    if result.is_foreign_bound:
         sure = (
             f"wrong with chance at most {bound.alpha:g}, as only the author of the "
             f"method {bound.method} says"

@@ -1,6 +1,6 @@
 """What adapters say that are not part of this package, in their own words.
 
-A user's adapter has no entry in a catalogue: its findings have the code ``own`` and
+A user's adapter has no entry in a catalogue: its findings have the code ``custom`` and
 hold their text as a number of that name.
 """
 
@@ -11,9 +11,9 @@ from dpaudit.game.text.terms import FaultText, Template
 
 __all__ = ["FAULTS", "SENTENCES"]
 
-SENTENCES: Final[Mapping[str, Template]] = {"own": "{text}"}
+SENTENCES: Final[Mapping[str, Template]] = {"custom": "{text}"}
 FAULTS: Final = {
-    "own.fault": FaultText(
+    "custom.fault": FaultText(
         what="{what}", measured="{measured}", expected="{expected}", cause="{cause_is}"
     )
 }
