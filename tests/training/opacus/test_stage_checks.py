@@ -249,7 +249,7 @@ def test_batches_are_held_against_the_rate_accounted(sampler, said, cause):
         assert len(list(loader)) == 10
     sampled.detach()
     assert loader.batch_sampler is sampler
-    (look,), faults = sampled.found(0.1)
+    (look,), faults = sampled.sampling.found(0.1)
     assert (look.stage, look.status) == (Stage.SAMPLING, Status.INSPECTED)
     assert "60 batches" in sentence(look)
     if said is None:
@@ -264,9 +264,9 @@ def test_honest_batches_are_seldom_called_wrong():
     rng, wrong = np.random.default_rng(1), 0
     sampled = SampledBatches(loader_of(Poisson(0.05)))
     for _ in range(500):
-        sampled._sizes = rng.binomial(RECORDS, 0.05, 40).tolist()
-        sampled._digests = rng.integers(0, 2**48, 40).tolist()
-        wrong += bool(sampled.found(0.05)[1])
+        sampled.sampling._sizes = rng.binomial(RECORDS, 0.05, 40).tolist()
+        sampled.sampling._digests = rng.integers(0, 2**48, 40).tolist()
+        wrong += bool(sampled.sampling.found(0.05)[1])
     assert wrong <= 1
 
 
@@ -281,8 +281,11 @@ def test_chances_of_batches_are_exact():
         # Sizes far apart, so that only their sum is wrong.
         sizes[::2] += 6
         sizes[1::2] -= 6
-        sampled._sizes, sampled._digests = sizes.tolist(), list(range(steps))
-        said = [fault_parts(fault)[0] for fault in sampled.found(0.1)[1]]
+        sampled.sampling._sizes, sampled.sampling._digests = (
+            sizes.tolist(),
+            list(range(steps)),
+        )
+        said = [fault_parts(fault)[0] for fault in sampled.sampling.found(0.1)[1]]
         assert ("records are sampled more often than is accounted for" in said) == wrong
 
 

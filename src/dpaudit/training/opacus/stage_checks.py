@@ -131,7 +131,7 @@ class StageChecks:
         yield from self._beside.findings(self._examined)
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
-            checks, faults = self._sampled.found(rate)
+            checks, faults = self._sampled.sampling.found(rate)
             yield from (*checks, *faults)
         yield from self.step_consistency.checks(alone=alone)
         yield from self.step_consistency.faults()
