@@ -28,6 +28,8 @@ from dpaudit.errors import InvalidInputError, on_one_line
 
 __all__ = [
     "FALSE_POSITIVE_RATE",
+    "NOISE_SHARE",
+    "SAMPLING_SHARE",
     "Finding",
     "Stage",
     "Status",
@@ -43,6 +45,8 @@ __all__ = [
 ]
 
 FALSE_POSITIVE_RATE: Final = 1e-4  # of faults reported in a run without one
+NOISE_SHARE: Final = 0.5  # of it, for all tests of the noise
+SAMPLING_SHARE: Final = 0.5  # of it, for all tests of batch sampling
 _SAME: Final = 1e-6  # relative, between machines
 _DIGITS: Final = 9  # of a number; sums in another order differ in the last of sixteen
 

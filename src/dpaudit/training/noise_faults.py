@@ -19,13 +19,13 @@ lengths and sums change by the length of ``h`` at most, an angle by the two angl
 which the ``h`` appear, counts by the values that lie within ``h`` of the quartile. So
 rounding makes no fault of noise that has none.
 
-**Promise.** Each of the nine has an equal share of ``FALSE_POSITIVE_RATE``, divided
-among all its comparisons. Only if one of them fails on all that was seen is anything
-called a fault, so noise as stated is said to be faulty with a probability of at most
-``FALSE_POSITIVE_RATE``. All that follows then is explanation, causes before what they
-bring about: steps or coordinates that are equal, of which one each is kept for the
-rest; weaker likeness, without what is constant; a constant; the scale, without it; the
-shape, only if nothing else is wrong.
+**Promise.** The nine have equal parts of the noise's share of ``FALSE_POSITIVE_RATE``,
+each divided among all its comparisons. Only if one of them fails on all that was seen
+is anything called a fault, so noise as stated is said to be faulty with a probability
+of at most that share. All that follows then is explanation, causes before what they bring
+about: steps or coordinates that are equal, of which one each is kept for the rest;
+weaker likeness, without what is constant; a constant; the scale, without it; the shape,
+only if nothing else is wrong.
 More noise than stated is a remark and no fault, if it has the shape of noise.
 """
 
@@ -39,7 +39,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.game.findings import FALSE_POSITIVE_RATE, Finding, Stage, fault, noted
+from dpaudit.game.findings import (
+    FALSE_POSITIVE_RATE,
+    NOISE_SHARE,
+    Finding,
+    Stage,
+    fault,
+    noted,
+)
 
 __all__ = [
     "AlikeRows",
@@ -59,7 +66,7 @@ _Places: TypeAlias = NDArray[np.int64]
 _Values: TypeAlias = float | NDArray[np.float64]
 _Findings: TypeAlias = tuple[Finding, ...]
 
-_KINDS: Final = 9  # of tests, which share the budget
+_PARTS: Final = 9 / NOISE_SHARE  # of the rate, of which each test has one
 _QUARTILE: Final = 0.6744897501960817  # of |z|: half of a normal lies within
 _BLOCK: Final = 512  # rows that are compared with all others at a time
 _SAME: Final = 0.999  # a cosine from which on two are one
@@ -258,7 +265,7 @@ def cosine_chance(cosine: _Values, places: _Values) -> _Floats:
 
 def _corrected(chances: _Values, comparisons: int) -> _Floats:
     """Return chances over all comparisons of all kinds."""
-    return np.asarray(np.minimum(1.0, chances * np.float64(comparisons * _KINDS)))
+    return np.asarray(np.minimum(1.0, chances * np.float64(comparisons * _PARTS)))
 
 
 # The tests.
@@ -367,7 +374,7 @@ def detectable_step(seen: NoiseSeen) -> float:
     0 if a step without any noise is none: of so few coordinates, in such precision.
     """
     places, steps = len(seen.groups), seen.steps
-    level = FALSE_POSITIVE_RATE / _KINDS / _step_comparisons(steps) / 2
+    level = FALSE_POSITIVE_RATE / _PARTS / _step_comparisons(steps) / 2
     least, often = (sqrt(2 * special.gammaincinv(places / 2, p)) for p in (level, 0.9))
     return max((least - sqrt(float(steps.rounding.max()))) / often, 0.0)
 
@@ -444,7 +451,7 @@ def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
     units = (rows[used] / lengths[used, None]).astype(np.float32)
     count = len(used) * (len(used) - 1) // 2
     rest = special.betaincinv(
-        (places - 1) / 2, 0.5, FALSE_POSITIVE_RATE / _KINDS / count
+        (places - 1) / 2, 0.5, FALSE_POSITIVE_RATE / _PARTS / count
     )
     limit = sqrt(1 - float(rest)) + _ROUNDING
     turned = np.broadcast_to(np.float32(slack), len(rows))[used]
