@@ -22,10 +22,10 @@ rounding makes no fault of noise that has none.
 **Promise.** The nine have equal parts of the noise's share of ``FALSE_POSITIVE_RATE``,
 each divided among all its comparisons. Only if one of them fails on all that was seen
 is anything called a fault, so noise as stated is said to be faulty with a probability
-of at most that share. All that follows then is explanation, causes before what they bring
-about: steps or coordinates that are equal, of which one each is kept for the rest;
-weaker likeness, without what is constant; a constant; the scale, without it; the shape,
-only if nothing else is wrong.
+of at most that share. All that follows then is explanation, causes before what they
+bring about: steps or coordinates that are equal, of which one each is kept for the
+rest; weaker likeness, without what is constant; a constant; the scale, without it; the
+shape, only if nothing else is wrong.
 More noise than stated is a remark and no fault, if it has the shape of noise.
 """
 

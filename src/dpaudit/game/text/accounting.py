@@ -50,8 +50,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "sampling.no_batch": "no batch came from the loader that the audit was given: "
     "train on it",
     "sampling.batches": "{batches} batches as the loader yields them: {record}s come "
-    "at {rate:.4g}, where {accounted:.4g} is accounted for; sizes vary by "
-    "{spread:.3g}, where {expected_spread:.3g} is expected",
+    "at {rate:.4g}, where {accounted:.4g} is accounted for, none in more than {most} "
+    "batches; sizes vary by {spread:.3g}, where {expected_spread:.3g} is expected",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }
@@ -59,6 +59,8 @@ _TOLD_OTHERWISE: Final = (
     "an accountant that was told another batch size or number of {record}s than the "
     "loader has"
 )
+_SHUFFLING: Final = "a loader that shuffles: each {record} comes once an epoch"
+_IN_COMMON: Final = "{common} in common"
 _ONE_BATCH: Final = "one batch of it for each step"
 FAULTS: Final[Mapping[str, FaultText]] = {
     "sampling.several_times": FaultText(
@@ -89,6 +91,38 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         measured="the same {record}s",
         expected="a new sample in every step",
         cause="a sampler that is seeded anew",
+    ),
+    "sampling.favoured": FaultText(
+        what="some {record}s are sampled more often than is accounted for",
+        measured="{many} {record}s in {times} or more of {batches} batches",
+        expected="{expected:.3g}",
+        cause="a sampler with weights, such as by class, length or loss",
+    ),
+    "sampling.groups": FaultText(
+        what="batch sizes vary more than those of Poisson samples",
+        measured="sizes that vary by {spread:.3g}",
+        expected="{expected_spread:.3g}",
+        cause="{record}s that are sampled in groups, such as shards or clusters, or a "
+        "rate that changes from step to step",
+    ),
+    "sampling.sticky": FaultText(
+        what="consecutive batches have too many {record}s in common",
+        measured=_IN_COMMON,
+        expected="{expected:.4g}",
+        cause="a sampler that keeps {record}s for several steps, or prefers some of "
+        "them",
+    ),
+    "sampling.in_turns": FaultText(
+        what="{record}s come in turns, and are not sampled independently in each step",
+        measured="{many} {record}s in {times} or {more} of {batches} batches",
+        expected="at most about {expected:.4g}",
+        cause=_SHUFFLING,
+    ),
+    "sampling.apart": FaultText(
+        what="consecutive batches have too few {record}s in common",
+        measured=_IN_COMMON,
+        expected="{expected:.4g}",
+        cause=_SHUFFLING,
     ),
     "sampling.several_batches": FaultText(
         what="a step adds up several batches, in each of which a {record} may be",

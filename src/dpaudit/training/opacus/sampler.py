@@ -136,16 +136,6 @@ class SampledBatches(Sampler[list[int]]):
         """Take note of a batch that was drawn."""
         self._guard.run(self.sampling.add, batch)
 
-    def saved(self) -> list[list[int]]:
-        """Return what was counted."""
-        return [*self.sampling.saved(), [self.handed]]
-
-    def restore(self, saved: list[list[int]]) -> None:
-        """Go on from what ``saved`` returned."""
-        *counted, (handed,) = saved
-        self.sampling.restore(counted)
-        self.handed = int(handed)
-
 
 def _watched(batches: SampledBatches, loader: Any) -> Any:  # noqa: ANN401
     """Return a new iterator of a loader, watched; loaders that hold this pickle."""

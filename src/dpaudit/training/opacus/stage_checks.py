@@ -131,7 +131,8 @@ class StageChecks:
         yield from self._beside.findings(self._examined)
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
-            checks, faults = self._sampled.sampling.found(rate)
+            steady = self.step_consistency.steady
+            checks, faults = self._sampled.sampling.found(rate, steady=steady)
             yield from (*checks, *faults)
         yield from self.step_consistency.checks(alone=alone)
         yield from self.step_consistency.faults()
@@ -142,14 +143,15 @@ class StageChecks:
             "examined": sorted(self._examined),
             "changed": self._beside.changed,
             "steps": self._beside.steps,
-            "batches": self._sampled.saved() if self._sampled else [],
+            "handed": self._sampled.handed if self._sampled else 0,
             "step_consistency": self.step_consistency.saved(),
         }
-        return {_STATE: packed(kept)}
+        batches = self._sampled.sampling.saved() if self._sampled else {}
+        return {_STATE: packed(kept), **batches}
 
     def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"examined", "changed", "steps", "batches"}
+        fields = {"examined", "changed", "steps", "handed"}
         plain = unpacked(state, _STATE, {*fields, "step_consistency"})
         self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
@@ -157,7 +159,8 @@ class StageChecks:
         }
         self._beside.steps = int(plain["steps"])
         if self._sampled is not None:
-            self._sampled.restore(plain["batches"])
+            self._sampled.sampling.restore(state)
+            self._sampled.handed = int(plain["handed"])
         self.step_consistency.restore(plain["step_consistency"])
         self._beside.forget()
 

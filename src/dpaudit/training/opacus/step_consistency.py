@@ -70,6 +70,11 @@ class StepConsistency:
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._norms = (0.0, 0.0)  # of module and noise, where they first differed
 
+    @property
+    def steady(self) -> bool:
+        """Whether batches were drawn at one rate in all steps."""
+        return len({run.rate for run in self.steps.runs}) <= 1
+
     def attach(self, batches: SampledBatches) -> None:
         """Begin to look at the batches that a loader hands over."""
         self._batches = batches
