@@ -45,7 +45,7 @@ def _json(found: "lib.Explanation") -> str:
             "notice": found.notice,
             "outcome": str(found.outcome),
             "reason": found.reason,
-            "head": list(found.head),
+            "first_lines": list(found.first_lines),
             "verdict": found.verdict,
             "sanity_checks": lib.described(found.sanity_checks, found.unit),
             "claimed": json_number(found.claimed),

@@ -34,8 +34,8 @@ from dpaudit.evidence.verification import (
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.design import Design
+from dpaudit.game.detectable import detectable_by_guesses
 from dpaudit.game.findings import Finding, Status, agree
-from dpaudit.game.power_text import describe_detectable
 from dpaudit.game.result import (
     Result,
     bound_of,
@@ -49,7 +49,7 @@ from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import reading_of_scores, ties_sanity_check
 from dpaudit.game.text.findings import sentence
-from dpaudit.game.text.results import noise_detected, stages_by_status
+from dpaudit.game.text.results import fault_line, noise_detected, stages_by_status
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import BETTER_THAN_CHANCE, TIES, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
@@ -358,12 +358,14 @@ def check_strength(evidence: Evidence) -> list[VerificationCheck]:
     """Say what the design would have caught; it follows from nothing but the design."""
     audit = evidence.result
     claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
-    said = describe_detectable(audit, audit.design.claim) or (
-        f"No audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
-        f"claim says {claimed:.3g}."
+    found = detectable_by_guesses(audit, audit.design.claim)
+    said = (
+        f"no audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
+        f"claim says {claimed:.3g}"
+        if found is None
+        else sentence(found)
     )
-    found = [holds("strength", said[0].lower() + said[1:].removesuffix("."))]
-    return found + _check_detectable(audit)
+    return [holds("strength", said), *_check_detectable(audit)]
 
 
 def _check_detectable(stated: Result) -> list[VerificationCheck]:
@@ -455,7 +457,7 @@ def _stages_unverifiable(stated: Result) -> list[VerificationCheck]:
     if stated.training is None:
         return []
     unit, coverage = stated.design.setting.unit, stated.training.coverage
-    faults = [f"Fault found: {sentence(each, unit)}." for each in stated.faults]
+    faults = [fault_line(each, unit) for each in stated.faults]
     statuses = (Status.TESTED, Status.INSPECTED, Status.NOT_CHECKED, Status.ACCEPTED)
     stages = stages_by_status(coverage, stated.verdict, statuses, unit=unit)
     said = " ".join([*faults, *stages])

@@ -47,7 +47,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
-from dpaudit.game.text.results import checked
+from dpaudit.game.text.results import stage_findings_text
 from dpaudit.game.text.stages import stage_faults, stage_name
 from dpaudit.game.text.terms import terms_of
 from dpaudit.privacy.guarantees import Guarantee
@@ -91,7 +91,9 @@ def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice
     unseen: dict[str, list[Stage]] = {}
     for stage in _WORST_FIRST:
         if by_stage[stage].status in (Status.NOT_CHECKED, Status.ACCEPTED):
-            unseen.setdefault(checked(by_stage[stage], terms), []).append(stage)
+            unseen.setdefault(stage_findings_text(by_stage[stage], terms), []).append(
+                stage
+            )
     stages = [
         Advice(
             text=f"look at {' and at '.join(stage_name(s, terms) for s in stages)}: "

@@ -2,7 +2,7 @@
 
 An audit that refuted nothing is worth what it could have refuted. With a model of the
 training that is by how much the noise would have had to be too small; without one, how
-well guesses would have had to do (``dpaudit.game.power_text``).
+well guesses would have had to do (``dpaudit.game.detectable``).
 """
 
 from dataclasses import replace
@@ -25,10 +25,16 @@ from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.design import ThreatModel
-from dpaudit.game.power_text import describe_detectable
+from dpaudit.game.detectable import detectable_by_guesses
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.game.text.results import head, noise_detected, numbers, shown
+from dpaudit.game.text.findings import sentence
+from dpaudit.game.text.results import (
+    confidence_sentence,
+    first_lines,
+    noise_detected,
+    numbers,
+)
 from dpaudit.game.text.terms import capital, terms_of
 from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantees import Guarantee
@@ -53,16 +59,21 @@ def strength(
     """
     found = None if short else _noise(audit, claim, model)
     if found is None:
-        return describe_detectable(audit, claim)
+        return _by_guesses(audit, claim)
     said = f"{noise_detected(found)}."
     if found.why_not is not None:
-        return f"{said} {describe_detectable(audit, claim)}".strip()
+        return f"{said} {_by_guesses(audit, claim)}".strip()
     if found.factor is None:
         return said
     delta = audit.design.bound_delta
     epsilon = model and model.epsilon_at(delta, found.factor)
     then = "" if epsilon is None else f", which would mean epsilon about {epsilon:.2g}"
     return f"{noise_detected(found)}{then}; smaller faults may go unseen."
+
+
+def _by_guesses(audit: Result, claim: Guarantee) -> str:
+    found = detectable_by_guesses(audit, claim)
+    return "" if found is None else f"{capital(sentence(found))}."
 
 
 def _noise(
@@ -166,9 +177,9 @@ def explain(
     steps = _steps(gaps, advice)
     return replace(
         _bare(result),
-        head=head(result, said),
+        first_lines=first_lines(result, said),
         numbers=numbers(result),
-        shown=shown(result),
+        confidence_sentence=confidence_sentence(result),
         claimed=gaps.levels[0].epsilon,
         found=result.bound.epsilon_lower,
         model=told,
@@ -187,9 +198,9 @@ def _bare(result: Result) -> Explanation:
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
-        head=head(result),
+        first_lines=first_lines(result),
         numbers="",
-        shown="",
+        confidence_sentence="",
         sanity_checks=result.sanity_checks,
         claimed=result.claim_test.claim.epsilon_at(delta),
         found=0.0,

@@ -97,10 +97,11 @@ class Explanation:
     Attributes:
         outcome: How it ended, in one word.
         reason: Why it is void or inconclusive, or which fault; "" otherwise.
-        head: The first lines: the word, what it is worth and what was not looked at in
+        first_lines: The word, what it is worth and what was not looked at in
             one line; of a training what was found, and what was looked at.
         numbers: What was found beside what is claimed; "" if the audit is void.
-        shown: How sure that is, and against whom; "" if the audit is void.
+        confidence_sentence: How sure that is, and against whom; "" if the audit is
+            void.
         sanity_checks: Whether there was anything to see.
         claimed: The claim's epsilon at delta.
         found: The lower bound on epsilon at delta; 0 if the audit is void.
@@ -126,9 +127,9 @@ class Explanation:
 
     outcome: Verdict
     reason: str
-    head: tuple[str, ...]
+    first_lines: tuple[str, ...]
     numbers: str
-    shown: str
+    confidence_sentence: str
     sanity_checks: tuple[Finding, ...]
     claimed: float
     found: float
@@ -150,19 +151,23 @@ class Explanation:
     @property
     def verdict(self) -> str:
         """The verdict in sentences: the word first, then what was shown."""
-        said = (opening(self.outcome, self.reason), self.numbers, self.shown)
+        said = (
+            opening(self.outcome, self.reason),
+            self.numbers,
+            self.confidence_sentence,
+        )
         return " ".join(filter(None, said))
 
     @property
     def below(self) -> str:
         """What is said below the first lines; nothing is said twice."""
-        said = "" if self.numbers in self.head[0] else self.numbers
-        return f"{said} {self.shown}".strip()
+        said = "" if self.numbers in self.first_lines[0] else self.numbers
+        return f"{said} {self.confidence_sentence}".strip()
 
     @property
     def worth(self) -> bool:
         """Whether the first line says what would have been caught."""
-        return bool(self.strength) and self.strength in self.head[0]
+        return bool(self.strength) and self.strength in self.first_lines[0]
 
     def table(self) -> str:
         """Return the steps as lines of text."""
@@ -177,7 +182,7 @@ class Explanation:
 
     def __str__(self) -> str:
         parts = [on_one_line(self.notice)] if self.notice else []
-        parts.append("\n".join([*self.head, self.below]).strip())
+        parts.append("\n".join([*self.first_lines, self.below]).strip())
         if self.strength and not self.worth:
             parts.append(self.strength)
         if self.advice:

@@ -61,7 +61,13 @@ from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.findings import Finding, Status
 from dpaudit.game.key_use import same_output
 from dpaudit.game.result import Result, bound_of, check_reading
-from dpaudit.game.text.results import beside, confidence_phrase, opening, reason, threat
+from dpaudit.game.text.results import (
+    bound_sentence,
+    confidence_phrase,
+    opening,
+    reason,
+    threat,
+)
 from dpaudit.game.verdict import Decision, Verdict, decide
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
@@ -174,7 +180,7 @@ class CombinedResult:
         added = ", their counts added up as their designs say" if self.pooled else ""
         test, found = self.claim_test, self.bound
         return (
-            f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
+            f"{bound_sentence(test, found)} Shown by {len(self.runs)} independent runs "
             f"together{added}, at delta = {found.delta:g} against "
             f"{' or '.join(observers)} (p {test.p_text}); the bound is "
             f"{confidence_phrase(found)}, if the number of runs was fixed before the "

@@ -261,7 +261,7 @@ class Result(Document):
         return hash(self.to_json())
 
     def __str__(self) -> str:
-        return text.sentence(self)
+        return text.printed_result(self)
 
     def _repr_html_(self) -> str:
         return text.html(self)

@@ -176,7 +176,7 @@ def _is_low(result: Result) -> bool:
 
 def _first(explained: Explanation) -> tuple[str, ...]:
     """Return the first lines, and how sure they are."""
-    said, *lines = explained.head
+    said, *lines = explained.first_lines
     listed = "\n".join(f"- {_text(line)}" for line in lines)
     return f"**{_text(said)}**", listed, _text(explained.below)
 

@@ -67,11 +67,11 @@ def explanation(**changed):
     parts = {
         "outcome": Verdict.NO_VIOLATION_DETECTED,
         "reason": "",
-        "head": ("No violation detected. It would have caught something.",),
+        "first_lines": ("No violation detected. It would have caught something.",),
         "numbers": "Epsilon is at least 0.95, where 2 is claimed.",
         "advice": (),
         "checks": (),
-        "shown": "That does not prove the claim.",
+        "confidence_sentence": "That does not prove the claim.",
         "sanity_checks": (),
         "claimed": 2.0,
         "found": 0.95,
@@ -218,9 +218,9 @@ def test_a_hostile_explanation_stays_text(honest):
         advice=Advice(text=attack),
     )
     said = explanation(
-        head=(f"No violation detected. {attack}", attack),
+        first_lines=(f"No violation detected. {attack}", attack),
         numbers=attack + attack,
-        shown=attack,
+        confidence_sentence=attack,
         sanity_checks=(passed("custom", text=attack),),
         strength=attack,
         steps=(step,),

@@ -20,7 +20,14 @@ from dpaudit.game.text import (
     sanity_checks,
     stages,
 )
-from dpaudit.game.text.terms import FaultText, Template, Terms, Values, terms_of
+from dpaudit.game.text.terms import (
+    FaultText,
+    Template,
+    Terms,
+    Values,
+    rendered,
+    terms_of,
+)
 
 __all__ = [
     "FAULTS",
@@ -102,8 +109,7 @@ def cause(fault: Finding) -> Template:
 def _rendered(template: Template, finding: Finding, terms: Terms) -> str:
     values = Values(finding.numbers, subject=finding.subject, terms=terms)
     try:
-        text = template if isinstance(template, str) else template(values)
-        said = text.format_map(values) if isinstance(template, str) else text
+        said = rendered(template, values)
     except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError):
         return _plain(finding)
     return said or _plain(finding)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dpaudit.game.text.terms import FaultText, Template, Values, first_of
+from dpaudit.game.text.terms import FaultText, Template, Values, first_of, rendered
 
 __all__ = ["FAULTS", "SENTENCES"]
 
@@ -20,11 +20,7 @@ def _clipped(v: Values) -> str:
 
 
 def _unseen(v: Values) -> str:
-    return f"a probe could not look at it: {_template(SENTENCES[v.why], v)}"
-
-
-def _template(template: Template, v: Values) -> str:
-    return template.format_map(v) if isinstance(template, str) else template(v)
+    return f"a probe could not look at it: {rendered(SENTENCES[v.why], v)}"
 
 
 def _size_measured(v: Values) -> str:

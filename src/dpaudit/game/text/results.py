@@ -1,16 +1,15 @@
 """A result in words, at one place: the first lines, how sure they are, facts in rows.
 
-Every format begins with ``head``, whose first line is the verdict: the word, what it is
-worth, what nobody looked at. Below it printing, ``dpaudit audit`` and notebooks have
-``facts``; explanations, reports and model cards also say ``numbers`` and ``shown`` in
-sentences. There is one verdict; other claims and families are rows. Nothing that says
-something about the claim is said of a void audit. Lower bounds are rounded down and
-p-values up.
+Every format begins with ``first_lines``, of which the first is the verdict: the word,
+what it is worth, what nobody looked at. Below it printing, ``dpaudit audit`` and
+notebooks have ``facts``; explanations, reports and model cards also say ``numbers`` and
+how sure they are in sentences. There is one verdict; other claims and families are
+rows. Nothing that says something about the claim is said of a void audit. Lower bounds
+are rounded down and p-values up.
 
 Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
-what guesses would have had to do (``game/power_text``), of several runs together
-(``game/combining``), of ``dpaudit bound``, which has no result (``cli/bound``), and of
-what was derived again (``evidence/derivation``).
+several runs together (``game/combining``), of ``dpaudit bound``, which has no result
+(``cli/bound``), and of what was derived again (``evidence/derivation``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,11 +27,11 @@ from dpaudit.errors import on_one_line
 from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.coverage import NEEDED, Check, Coverage
 from dpaudit.game.findings import Finding, Stage, Status, noted
-from dpaudit.game.text.findings import fault_parts, sentences
-from dpaudit.game.text.findings import sentence as finding_sentence
+from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.text.stages import (
     SENTENCES,
     STATUS,
+    detection_unknown,
     detects,
     never_seen,
     stage_faults,
@@ -49,14 +48,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Fact",
     "after_verdict",
-    "beside",
+    "bound_sentence",
     "check_line",
-    "checked",
     "claim_words",
     "confidence_phrase",
+    "confidence_sentence",
     "coverage_facts",
     "facts",
-    "head",
+    "fault_line",
+    "first_lines",
     "html",
     "noise_detected",
     "not_exercised",
@@ -65,10 +65,10 @@ __all__ = [
     "notes",
     "numbers",
     "opening",
+    "printed_result",
     "reason",
-    "sentence",
-    "shown",
     "signal_sentence",
+    "stage_findings_text",
     "stage_names",
     "stages_by_status",
     "status_text",
@@ -76,6 +76,7 @@ __all__ = [
     "verdict",
 ]
 
+_FAULT_FOUND: Final = capital(Verdict.FAULT_FOUND)
 _UNPROVED: Final = "So what was proved of the claim does not apply to this run."
 _WIDTH, _NAMES = 88, 22  # of a row in a terminal, and of its name
 _LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
@@ -98,9 +99,7 @@ def reason(decision: Decision, unit: str | None = None) -> str:
     """Return why a run is invalid or inconclusive, or which faults; "" otherwise."""
     terms = terms_of(unit)
     return "; ".join(
-        _uncovered(each, terms)
-        if isinstance(each, Uncovered)
-        else finding_sentence(each, unit)
+        _uncovered(each, terms) if isinstance(each, Uncovered) else sentence(each, unit)
         for each in decision.because
     )
 
@@ -110,7 +109,7 @@ def _uncovered(missing: Uncovered, terms: Terms) -> str:
     by_reason: dict[str, list[str]] = {}
     for check in missing.checks:
         name = stage_name(check.stage, terms)
-        by_reason.setdefault(checked(check, terms), []).append(name)
+        by_reason.setdefault(stage_findings_text(check, terms), []).append(name)
     said = "; ".join(f"{' and '.join(s)} ({why})" for why, s in by_reason.items())
     stages = {check.stage for check in missing.checks}
     names = [f'"{name}"' for name, stage in NEEDED.items() if stage in stages]
@@ -122,7 +121,7 @@ def _uncovered(missing: Uncovered, terms: Terms) -> str:
     )
 
 
-def checked(check: Check, terms: Terms) -> str:
+def stage_findings_text(check: Check, terms: Terms) -> str:
     """Return what was measured at a stage, or what would check it."""
     return sentences(check.findings, terms.unit)
 
@@ -131,12 +130,14 @@ def check_line(check: Check, verdict: Verdict, unit: str | None) -> str:
     """Return a stage, how it was checked, and what was measured."""
     terms = terms_of(unit)
     how = status_text(check.status, verdict)
-    return f"{stage_name(check.stage, terms)}, {how}: {checked(check, terms)}"
+    return (
+        f"{stage_name(check.stage, terms)}, {how}: {stage_findings_text(check, terms)}"
+    )
 
 
 def after_verdict(line: str, verdict: Verdict) -> str:
-    """Return what stands behind the verdict in the first line of ``head``."""
-    return line[len(verdict) :].lstrip(".: ")
+    """Return what stands behind the verdict in the first of the first lines."""
+    return line.removeprefix(capital(verdict)).lstrip(".: ")
 
 
 def claim_words(claim: Guarantee, delta: float) -> str:
@@ -219,9 +220,9 @@ def _turned_round(result: "Result") -> bool:
 # What printing says
 
 
-def sentence(result: "Result") -> str:
+def printed_result(result: "Result") -> str:
     """Return what a result says of itself: its first lines, then rows."""
-    return "\n".join([*head(result), *(_line(*row) for row in _rows(result))])
+    return "\n".join([*first_lines(result), *(_line(*row) for row in _rows(result))])
 
 
 def _rows(result: "Result") -> Iterator[tuple[str, str]]:
@@ -231,7 +232,7 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
         yield each.name, each.whole
     for check in result.sanity_checks:
         if check not in result.decision.because:
-            yield "Looked at", finding_sentence(check, result.design.setting.unit)
+            yield "Looked at", sentence(check, result.design.setting.unit)
 
 
 def _line(name: str, text: str) -> str:
@@ -264,7 +265,7 @@ def _adjacency(result: "Result") -> str:
 # The first lines, in every format
 
 
-def head(result: "Result", caught: str = "") -> tuple[str, ...]:
+def first_lines(result: "Result", caught: str = "") -> tuple[str, ...]:
     """Return what is said first of an audit, in lines.
 
     In one line the word, what it is worth, and what nobody looked at. Below it, of a
@@ -283,27 +284,32 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
-        >>> print(*head(judge(counts, design=design, commitment=None)))
+        >>> print(*first_lines(judge(counts, design=design, commitment=None)))
         Claim refuted. Epsilon is at least 1.630, where 1 is claimed.
     """
     verdict, faults, unit = result.verdict, list(result.faults), _unit(result)
     said = opening(verdict, result.reason)
     if verdict is Verdict.FAULT_FOUND:
-        said = f"{opening(verdict, finding_sentence(faults.pop(0), unit))} {_UNPROVED}"
+        said = f"{opening(verdict, sentence(faults.pop(0), unit))} {_UNPROVED}"
     elif verdict is Verdict.CLAIM_REFUTED:
         said += f" {numbers(result)}"
     elif verdict is Verdict.NO_VIOLATION_DETECTED:
         said += f" {caught or _worth(result)}"
     lines = [f"{said}{_unseen(result)}"]
-    lines += [f"Fault found: {finding_sentence(each, unit)}." for each in faults]
+    lines += [fault_line(each, unit) for each in faults]
     training = result.training
     if training is not None:
         if verdict is Verdict.CLAIM_REFUTED and not result.faults:
             lines.append(_suspected(result))
-        remarks = (finding_sentence(each, unit) for each in training.remarks)
+        remarks = (sentence(each, unit) for each in training.remarks)
         lines += [f"Noticed: {each}." for each in remarks]
         lines += stages_by_status(training.coverage, verdict, unit=unit)
     return tuple(lines)
+
+
+def fault_line(fault: Finding, unit: str | None) -> str:
+    """Return a fault in a line of its own."""
+    return f"{_FAULT_FOUND}: {sentence(fault, unit)}."
 
 
 def _unit(result: "Result") -> str | None:
@@ -370,7 +376,7 @@ def numbers(result: "Result") -> str:
         return ""
     test, own = result.claim_test, result.is_foreign_bound
     alone = bool(result.faults) and not test.refuted
-    said = beside(test, result.bound, alone=alone, silent=own)
+    said = bound_sentence(test, result.bound, alone=alone, silent=own)
     claimed = test.claim.epsilon_at(result.bound.delta)
     if own or not test.refuted or result.bound.epsilon_lower >= claimed:
         return said
@@ -392,7 +398,7 @@ def _refuted_where(result: "Result") -> str:
     )
 
 
-def beside(
+def bound_sentence(
     test: ClaimTest, found: LowerBound, *, alone: bool = False, silent: bool = False
 ) -> str:
     """Return a bound beside the claim, in a sentence.
@@ -444,7 +450,7 @@ def _suspected(result: "Result") -> str:
 
 def signal_sentence(signal: SignalRecovery) -> str:
     """Return how much of the canaries' signal was recovered."""
-    return finding_sentence(signal.check(refuted=False))
+    return sentence(signal.check(refuted=False))
 
 
 def _worth(result: "Result") -> str:
@@ -488,8 +494,7 @@ def noise_detected(found: DetectableFault | None) -> str:
     if found is None:
         found = DetectableFault(factor=None, why_not=noted("forecast.not_stated"))
     if found.why_not is not None:
-        why = finding_sentence(found.why_not)
-        return f"Which noise it would have caught is not known: {why}"
+        return capital(detection_unknown(sentence(found.why_not)))
     if found.factor is None:
         return capital(str(SENTENCES["canaries.hardly"]))
     return capital(detects(found.factor))
@@ -500,11 +505,15 @@ def noise_detected(found: DetectableFault | None) -> str:
 
 def verdict(result: "Result") -> str:
     """Return the word, why it is no answer, and what was shown of the claim."""
-    said = (opening(result.verdict, result.reason), numbers(result), shown(result))
+    said = (
+        opening(result.verdict, result.reason),
+        numbers(result),
+        confidence_sentence(result),
+    )
     return " ".join(filter(None, said))
 
 
-def shown(result: "Result") -> str:
+def confidence_sentence(result: "Result") -> str:
     """Return how sure ``numbers`` are, and against whom; "" of a void audit.
 
     Example:
@@ -514,7 +523,7 @@ def shown(result: "Result") -> str:
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
-        >>> print(shown(judge(counts, design=design, commitment=None)))
+        >>> print(confidence_sentence(judge(counts, design=design, commitment=None)))
         Shown against somebody who sees the output (p = 2.8e-05); the bound is wrong \
 with chance at most 0.05, whatever the program does (method exact, tier A).
     """
@@ -751,13 +760,11 @@ def coverage_facts(result: "Result") -> Iterator[Fact]:
     terms = terms_of(_unit(result))
     for fault in result.faults:
         what, *why = fault_parts(fault, terms.unit)
-        yield Fact(
-            key="coverage", name="Fault found", value=what, note=_why(fault, why)
-        )
+        yield Fact(key="coverage", name=_FAULT_FOUND, value=what, note=_why(fault, why))
     for check in result.training.coverage.checks:
         how = status_text(check.status, result.verdict)
         name = capital(stage_name(check.stage, terms))
-        note = checked(check, terms)
+        note = stage_findings_text(check, terms)
         yield Fact(key="coverage", name=name, value=how, note=note)
     yield Fact(key="coverage", name="Never seen from inside", value=never_seen(terms))
 
@@ -799,12 +806,12 @@ def html(result: "Result") -> str:
         >>> "<strong>Claim refuted</strong>." in html(result)
         True
     """
-    said, *more = head(result)
-    word = len(result.verdict)
+    said, *more = first_lines(result)
+    label = capital(result.verdict)
     box = _BOX.format(colour=_COLOURS[result.verdict])
     return (
         f'<div style="{box}"><p style="margin:0 0 6px">'
-        f"<strong>{escape(said[:word])}</strong>{escape(said[word:])}"
+        f"<strong>{escape(label)}</strong>{escape(said.removeprefix(label))}"
         f"{''.join(f'<br>{escape(line)}' for line in more)}</p>"
         f'<table style="{_TABLE}"><tbody>'
         + "".join(_row(name, value) for name, value in _rows(result))

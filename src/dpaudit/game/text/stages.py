@@ -1,16 +1,17 @@
-"""Names of stages and statuses, and what canaries and forecasts say of them."""
+"""Names of stages and statuses, and what canaries and forecasts would detect."""
 
 from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
 from dpaudit.game.findings import Stage, Status
-from dpaudit.game.text.terms import Template, Terms, Values, counted
+from dpaudit.game.text.terms import Template, Terms, Values, counted, rendered
 from dpaudit.game.verdict import POWER
 
 __all__ = [
     "SENTENCES",
     "STATUS",
+    "detection_unknown",
     "detects",
     "never_seen",
     "stage_faults",
@@ -86,10 +87,30 @@ def detects(factor: float) -> str:
     )
 
 
-def _not_known(v: Values) -> str:
-    template = SENTENCES[v.why]
-    reason = template.format_map(v) if isinstance(template, str) else template(v)
+def detection_unknown(reason: str) -> str:
+    """Return that it is not known which fault of the noise would be detected."""
     return f"which noise it would have caught is not known: {reason}"
+
+
+def _not_known(v: Values) -> str:
+    return detection_unknown(rendered(SENTENCES[v.why], v))
+
+
+def _accuracy(v: Values) -> str:
+    return (
+        f"guesses right {ceil(1000 * v.accuracy) / 10:g} % of the time would have "
+        f"refuted it with chance {POWER:g}, as of a program that gives away epsilon = "
+        f"{ceil(100 * v.epsilon) / 100:.2f} of every canary; smaller faults may go "
+        "unseen"
+    )
+
+
+def _leak(v: Values) -> str:
+    return (
+        f"a program that gives away epsilon = {ceil(100 * v.epsilon) / 100:.2f} of "
+        f"every canary would have been refuted with chance about {POWER:g}; smaller "
+        "faults may go unseen"
+    )
 
 
 def _pass_clipping(v: Values) -> str:
@@ -161,6 +182,10 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "canaries.hardly": "it would hardly have caught a fault of the noise: not even "
     f"noise 32 times too small would have been refuted with chance {POWER:g}",
     "canaries.not_known": _not_known,
+    "detectable.accuracy": _accuracy,
+    "detectable.leak": _leak,
+    "detectable.hardly": "it would hardly have refuted the claim: not even guesses "
+    f"that are all but always right would have done so with chance about {POWER:g}",
     "forecast.hidden": "real gradients hid {hidden:.0%} of the evidence",
     "forecast.not_recorded": "the record does not say how the run was configured",
     "forecast.not_stated": "the record does not say",

@@ -17,6 +17,7 @@ __all__ = [
     "first_of",
     "listed",
     "parameters",
+    "rendered",
     "terms_of",
     "with_error",
 ]
@@ -112,6 +113,19 @@ class FaultText:
     measured: Template
     expected: Template
     cause: Template | Mapping[str, Template]
+
+
+def rendered(template: Template, values: Values) -> str:
+    """Return what a template says of a finding's numbers.
+
+    Example:
+        >>> values = Values({"steps": 3}, subject=(), terms=terms_of(None))
+        >>> rendered("{steps} steps", values), rendered(lambda v: f"{v.steps}", values)
+        ('3 steps', '3')
+    """
+    return (
+        template.format_map(values) if isinstance(template, str) else template(values)
+    )
 
 
 def capital(text: str) -> str:

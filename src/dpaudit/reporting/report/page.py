@@ -156,7 +156,7 @@ def report_html(
 
 def _reason(explanation: Explanation) -> str:
     """Return what stands beside the word: the rest of the first line."""
-    return after_verdict(explanation.head[0], explanation.outcome)
+    return after_verdict(explanation.first_lines[0], explanation.outcome)
 
 
 def _together(figures: list[LeftOut]) -> dict[str, list[str]]:

@@ -8,7 +8,6 @@ what was audited, so whoever verifies an audit can say it too.
 """
 
 from functools import lru_cache
-from math import ceil
 
 import numpy as np
 from scipy import special
@@ -16,24 +15,21 @@ from scipy import special
 from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Counts
 from dpaudit.game.design import Design
+from dpaudit.game.findings import Finding, noted
 from dpaudit.game.result import Result, could_refute
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 
-__all__ = ["describe_detectable"]
+__all__ = ["detectable_by_guesses"]
 
 _LARGEST = 32.0  # epsilon
 _TRIES = 30  # simulated audits of each epsilon
 _HALVINGS = 6
 _MOST = 200_000  # guesses of each; more would take long
-_COULD_NOT = (
-    "It could not have refuted the claim, not even with every guess that was made "
-    "right."
-)
 
 
-def describe_detectable(audit: Result, claim: Guarantee) -> str:
-    """Return what would have been caught; "" where nobody computed it.
+def detectable_by_guesses(audit: Result, claim: Guarantee) -> Finding | None:
+    """Return what would have been caught; None where nobody computed it.
 
     Args:
         audit: Of which only the design, and how its guesses are read, matter.
@@ -46,22 +42,21 @@ def describe_detectable(audit: Result, claim: Guarantee) -> str:
         >>> design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=60)
         >>> audit = judge(counts, design=design, commitment=None)
-        >>> print(describe_detectable(audit, claim))
-        It could not have refuted the claim, not even with every guess that was made \
-right.
+        >>> detectable_by_guesses(audit, claim).code
+        'could_not_refute'
     """
     if audit.reading.counted is not None:
         return _accuracy(audit, claim, audit.reading.counted)
     alpha, bound = audit.design.alpha, audit.design.rules.bound()
     if not could_refute(claim, audit.reading, alpha=alpha, bound=bound):
-        return _COULD_NOT
+        return noted("could_not_refute")
     single = not (audit.reading.tally or audit.design.rules.uniforms_needed)
     if single and audit.design.guesses <= _MOST:
         return _leak(audit.design, claim)
-    return ""
+    return None
 
 
-def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
+def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> Finding:
     a = detectable_accuracy(
         claim,
         canaries=counts.canaries,
@@ -72,13 +67,8 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         abstained=counts.abstained,
     )
     if a is None:
-        return _COULD_NOT
-    return (
-        f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
-        f"with chance {POWER:g}, as of a program that gives away epsilon = "
-        f"{ceil(100 * _as_epsilon(a)) / 100:.2f} of every canary; smaller "
-        "faults may go unseen."
-    )
+        return noted("could_not_refute")
+    return noted("detectable.accuracy", accuracy=a, epsilon=_as_epsilon(a))
 
 
 def _as_epsilon(accuracy: float) -> float:
@@ -89,25 +79,18 @@ def _as_epsilon(accuracy: float) -> float:
 
 
 @lru_cache(maxsize=64)  # whoever verifies meets one design again and again
-def _leak(design: Design, claim: Guarantee) -> str:
+def _leak(design: Design, claim: Guarantee) -> Finding:
     high = 1.0
     while not _caught(design, claim, high):
         high *= 2
         if high > _LARGEST:
-            return (
-                "It would hardly have refuted the claim: not even guesses that are all "
-                f"but always right would have done so with chance about {POWER:g}."
-            )
+            return noted("detectable.hardly")
     low = high / 2 if high > 1 else 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         caught = _caught(design, claim, middle)
         low, high = (low, middle) if caught else (middle, high)
-    return (
-        f"A program that gives away epsilon = {ceil(100 * high) / 100:.2f} of every "
-        f"canary would have been refuted with chance about {POWER:g}; smaller faults "
-        "may go unseen."
-    )
+    return noted("detectable.leak", epsilon=high)
 
 
 def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
