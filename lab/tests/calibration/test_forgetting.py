@@ -13,6 +13,7 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds.bets import BettingBound
+from dpaudit.bounds.hypergeometric import HypergeometricBound
 from dpaudit.bounds.methods import judge_claim as verdict_on
 from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.rounds import RoundsBound
@@ -22,7 +23,7 @@ from dpaudit.game.result import judge
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration import cases as cases_of
-from dpaudit_lab.calibration import sequences, unequal, whole
+from dpaudit_lab.calibration import half, sequences, unequal, whole
 from dpaudit_lab.calibration.cases import Case, cases
 from dpaudit_lab.calibration.named import null_named
 from dpaudit_lab.calibration.nulls import right_tail
@@ -83,6 +84,7 @@ def forgetful(rule, monkeypatch):
         (sequences, BettingBound),
         (sequences, RankedBound),
         (sequences, RoundsBound),
+        (half, HypergeometricBound),
         (unequal, BiasedCoinsBound),
     ):
         monkeypatch.setattr(
@@ -107,6 +109,7 @@ def loud_null(rule):
     return {
         "classic, n runs": "exposed coins",
         "classic, n runs, r = n/10": "exposed coins",
+        "random half, r = n/10": "all at 2 alpha, a random half",
         "unequal coins, 9 in 10 included": "all at 2 alpha, 9 in 10 included",
     }.get(rule.name, "all or nothing, 2 alpha")
 

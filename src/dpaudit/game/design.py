@@ -27,7 +27,7 @@ __all__ = [
     "Commitment",
     "Design",
     "ThreatModel",
-    "check_own_coins",
+    "check_independent_coins",
 ]
 
 _SETTING: Final = 'such as Setting(tie_seed=7, notes={"model": "ours"})'
@@ -201,7 +201,7 @@ def _check_kinds(rules: Rules, claim: Guarantee) -> None:
         )
 
 
-def check_own_coins(design: Design) -> None:
+def check_independent_coins(design: Design) -> None:
     """Refuse rules for canaries without a coin each, where a key decides by coins."""
     if not design.rules.independent_coins:
         raise InvalidRunError(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Coins, Key
-from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.design import Commitment, Design, check_independent_coins
 from dpaudit.game.guessers import everyone
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
@@ -43,7 +43,7 @@ class Referee:
     """
 
     def __init__(self, design: Design, key: Key) -> None:
-        check_own_coins(design)
+        check_independent_coins(design)
         self.design = design
         self.commitment = Commitment.to(key, design)
         self._key = key

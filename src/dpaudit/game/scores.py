@@ -22,7 +22,7 @@ from dpaudit import _validate
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidRunError, Remedy
 from dpaudit.game.coins import Coins
-from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.design import Commitment, Design, check_independent_coins
 from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import OneRun, Rules
@@ -216,7 +216,7 @@ def check_rows(rows: int, design: Design) -> None:
 def _derived(
     names: NDArray[np.generic], coins: Coins, design: Design
 ) -> NDArray[np.uint8]:
-    check_own_coins(design)
+    check_independent_coins(design)
     if coins.count != design.canaries:
         raise InvalidRunError(
             f"there are {coins.count} coins for canaries={design.canaries}"

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Coins, Key
-from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.design import Commitment, Design, check_independent_coins
 from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
@@ -242,7 +242,7 @@ class ScoreLists:
         bits = np.repeat(np.array([1, 0], np.uint8), [ones, rows - ones])
         tie_breaks = None
         if key is not None:
-            check_own_coins(design)
+            check_independent_coins(design)
             self._check_number(key, design)
             tie_breaks = TieBreaking.of(design, key)
         else:

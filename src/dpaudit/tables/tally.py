@@ -43,7 +43,7 @@ from dpaudit.bounds.readings import Reading
 from dpaudit.engines.engine import Engine
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import BLOCK, Coins, Key
-from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.design import Commitment, Design, check_independent_coins
 from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import Rules
@@ -199,7 +199,7 @@ class Shard:
         _guesses(self.design)
         _check_canaries(self.design)
         if self.key is not None:
-            check_own_coins(self.design)
+            check_independent_coins(self.design)
 
 
 def tally_scores(

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from dpaudit.bounds.exact import PureBound, SeparateRunsBound
 from dpaudit_lab.calibration import peers
+from dpaudit_lab.calibration.half import RandomHalfRule
 from dpaudit_lab.calibration.named import is_adaptive, null_named
 from dpaudit_lab.calibration.nulls import Null
 from dpaudit_lab.calibration.ours import OURS, AnyRule
@@ -41,6 +42,10 @@ _BIASED: Final = "silent, 9 in 10 included"
 _BIASED_RESPONSE: Final = "randomised response, 9 in 10 included"
 _BIASED_ALL: Final = "all or randomised response, 9 in 10 included"
 _BIASED_TWICE: Final = "all at 2 alpha, 9 in 10 included"
+_HALF: Final = "silent, a random half"
+_HALF_NAMED: Final = "some named, a random half"
+_HALF_FAINT: Final = "all or some named, a random half"
+_HALF_TWICE: Final = "all at 2 alpha, a random half"
 _SOMETIMES: Final = "1.5-DP response, 386 in 1000"
 
 _PURE: Final = (_RESPONSE, _EDGE, _PARITY, _SILENT, _CLIPPED)
@@ -128,7 +133,7 @@ def is_exact(case: Case) -> bool:
     match RULES[case.rule]:
         case CountRule() | CurveRule() | IndependentRule():
             return case.null not in _NO_LAW
-        case peers.RealisedGuesses() | peers.ScanFloor():
+        case peers.RealisedGuesses() | peers.ScanFloor() | RandomHalfRule():
             return True
         case WeightedRule():
             return case.null not in _NO_SCORE_LAW
@@ -153,6 +158,8 @@ def _nulls_for(rule: AnyRule) -> tuple[str, ...]:  # noqa: PLR0911 (one per kind
             return (*_SEEN_AT_ONCE, _TRAINING)
         case IndependentRule():
             return (*_SEEN_AT_ONCE, _EXPOSED, _PARITY)
+        case RandomHalfRule():
+            return (_HALF, _HALF_NAMED, _HALF_FAINT, _HALF_TWICE)
         case UnequalRule():
             return (_BIASED, _BIASED_RESPONSE, _BIASED_ALL, _BIASED_TWICE)
         case CountRule():

@@ -30,6 +30,7 @@ from dpaudit_lab.calibration.counting import (
     Parity,
 )
 from dpaudit_lab.calibration.draws import Draws
+from dpaudit_lab.calibration.half import NamedOfHalf, RandomHalfRule
 from dpaudit_lab.calibration.mixtures import (
     AllOrNothing,
     RandomisedResponse,
@@ -135,10 +136,23 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
         case "all at 2 alpha, 9 in 10 included":
             claim = ApproxDP(epsilon=1.0, delta=_TWICE * alpha)
             return BiasedCoins(inclusion=0.9, claim=claim)
+        case "silent, a random half":
+            return _half(rule, n, ApproxDP(epsilon=0.0, delta=0.0))
+        case "some named, a random half":
+            return _half(rule, n, ApproxDP(epsilon=1.0, delta=0.0))
+        case "all or some named, a random half":
+            return _half(rule, n, faint)
+        case "all at 2 alpha, a random half":
+            return _half(rule, n, ApproxDP(epsilon=1.0, delta=_TWICE * alpha))
         case "1.5-DP response, 386 in 1000":
             return Sometimes(epsilon=1.5, chance=0.386, delta=1e-5)
         case _:
             raise InvalidInputError(f"there is no null {name!r}")
+
+
+def _half(rule: AnyRule, canaries: int, claim: ApproxDP) -> NamedOfHalf:
+    assert isinstance(rule, RandomHalfRule)  # no other is shown halves
+    return NamedOfHalf(guesses=rule.guesses(canaries), claim=claim)
 
 
 def _attaining(rule: AnyRule, canaries: int, alpha: float) -> Attaining:

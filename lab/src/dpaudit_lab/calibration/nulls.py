@@ -4,10 +4,10 @@ A rule that refutes one of these claims is wrong. Each null draws many audits at
 and, where the law is known, gives the exact chance that a number of guesses is right,
 so that a rule on counts can be judged by a sum instead of by simulation.
 
-The mixtures, the noisy counts, training and unequal coins have files of their own. Here
-are three more: ``Exposed`` gives away single coins, ``Attaining`` reaches the exact
-bound's p-value, and ``Stopping`` is honest about silence but has a guesser who knows
-when to leave.
+The mixtures, the noisy counts, training, unequal coins and random halves have files of
+their own. Here are three more: ``Exposed`` gives away single coins, ``Attaining``
+reaches the exact bound's p-value, and ``Stopping`` is honest about silence but has a
+guesser who knows when to leave.
 
 Reference: docs/explanation/exact-bound.md for the attaining law.
 """
@@ -37,6 +37,7 @@ from dpaudit_lab.calibration.draws import (
     signed,
     whole,
 )
+from dpaudit_lab.calibration.half import NamedOfHalf
 from dpaudit_lab.calibration.mixtures import (
     AllOrNothing,
     Mixture,
@@ -166,6 +167,7 @@ Null: TypeAlias = (
     | Parity
     | SeldomTraining
     | BiasedCoins
+    | NamedOfHalf
 )
 
 
@@ -192,7 +194,7 @@ def right_tail(null: Null, *, canaries: int, guesses: int, correct: int) -> floa
             return float((stopped + going)[correct:].sum())
         case Parity():
             return null.tail(guesses=guesses, correct=correct)
-        case CountsAtTheEdge() | SeldomTraining() | BiasedCoins():
+        case CountsAtTheEdge() | SeldomTraining() | BiasedCoins() | NamedOfHalf():
             raise InvalidInputError(f"the law of {null} is not known; simulate it")
         case SharedScore(share=s) | AllOrNothing(share=s) if guesses * s > canaries:
             raise InvalidInputError(

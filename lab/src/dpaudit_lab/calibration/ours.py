@@ -7,6 +7,7 @@ from dpaudit.bounds.exact import ExactBound, PureBound, SeparateRunsBound
 from dpaudit.bounds.independent_runs import PooledRunsBound
 from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.bounds.weighted import AdaptiveWeightedBound
+from dpaudit_lab.calibration.half import RandomHalfRule
 from dpaudit_lab.calibration.rules import CountRule, Rule, WeightedRule
 from dpaudit_lab.calibration.sequences import (
     BettingRule,
@@ -39,6 +40,7 @@ OURS: tuple[AnyRule, ...] = (
     CountRule(name="classic, n runs", bound=SeparateRunsBound(), share=1),
     CountRule(name="classic, n runs, r = n/10", bound=SeparateRunsBound(), share=10),
     UnequalRule(),
+    RandomHalfRule(),
     WeightedRule(),
     RankedRule(),
     CountRule(name="adaptive, r = n/10", bound=AdaptiveBound(), share=10),

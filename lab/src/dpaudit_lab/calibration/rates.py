@@ -8,6 +8,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.theory.adaptive import stopping_distribution
 from dpaudit_lab.calibration import peers
 from dpaudit_lab.calibration.cases import RULES, Case
+from dpaudit_lab.calibration.half import NamedOfHalf, RandomHalfRule
 from dpaudit_lab.calibration.mixtures import (
     AllOrNothing,
     RandomisedResponse,
@@ -27,7 +28,7 @@ MANY: Final = 1000  # audits in a trial, where a verdict is looked up
 FEW: Final = 100  # audits in a trial, where the bound is asked
 
 
-def exact_rate(case: Case) -> float:
+def exact_rate(case: Case) -> float:  # noqa: PLR0911 (one per kind)
     """Return the exact chance that the rule rejects the null, where it is known.
 
     Example:
@@ -57,6 +58,8 @@ def exact_rate(case: Case) -> float:
         ):
             score = rule.critical(n, null.claim, case.alpha)
             return rule.chance(null, canaries=n, score=score)
+        case RandomHalfRule(), NamedOfHalf():
+            return rule.chance(null, canaries=n, alpha=case.alpha)
         case peers.RealisedGuesses(), Stopping():
             return float(stopping_distribution(n, null.level)[0].sum())
         case peers.ScanFloor(), _:
