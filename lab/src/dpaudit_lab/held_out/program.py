@@ -131,11 +131,11 @@ def private(  # noqa: PLR0913 (each is something that cases vary)
     else:
         wrapped, private_optimizer, private_loader = made
 
-    def step(batch: Any) -> torch.Tensor:  # noqa: ANN401
+    def step(batch: Any) -> Any:  # noqa: ANN401
         inputs, labels = batch
         private_optimizer.zero_grad()
-        value: torch.Tensor = loss(wrapped(inputs), labels)
-        torch.autograd.backward(value)
+        value = loss(wrapped(inputs), labels)
+        value.backward()
         private_optimizer.step()
         return value
 
