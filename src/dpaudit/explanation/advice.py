@@ -61,6 +61,7 @@ _SHOWS = 0.01  # epsilon
 _PAIRED = 6  # quantiles of each of two runs
 _WORST_FIRST = (  # by what the worst fault of each gives away
     Stage.SIDE_PATHS,
+    Stage.RELEASED_MODEL,
     Stage.GRADIENTS,
     Stage.CLIPPING,
     Stage.NOISE_INDEPENDENCE,

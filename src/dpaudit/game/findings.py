@@ -65,6 +65,7 @@ class Stage(StrEnum):
     NOISE_INDEPENDENCE = "noise-independence"
     ACCOUNTING = "privacy-accounting"
     SIDE_PATHS = "side-paths"
+    RELEASED_MODEL = "released-model"
 
 
 @final

@@ -296,6 +296,11 @@ class TrainingAudit:
             if each.status is not Status.FAULT or each not in self._observed:
                 self._observed.append(each)
 
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What was found to be wrong so far, besides by canaries and noise."""
+        return tuple(each for each in self._observed if each.status is Status.FAULT)
+
     def probed(self, found: Sensitivity) -> Sensitivity:
         """Take note of what a probe found, and return it."""
         self.add(*found.checks, *found.faults)

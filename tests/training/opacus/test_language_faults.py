@@ -100,7 +100,7 @@ def test_layers_unfrozen_later_and_trained_by_another_optimizer(mode):
     result, _ = audited(run, probed=False, between=unfreeze)
     assert result.verdict == "inconclusive"
     assert "lm_head.weight changed" in result.reason
-    last = result.training.coverage.checks[-1]
+    last = result.training.coverage.checks[[*Stage].index(Stage.SIDE_PATHS)]
     assert "lm_head.weight" in " ".join(map(sentence, last.findings))
 
 

@@ -279,7 +279,7 @@ def test_what_changes_beside_the_optimizer_keeps_a_verdict_from_being_clean():
     assert result.verdict == "inconclusive"
     assert "seen changed 40 times beside the private optimizer" in result.reason
     assert "these changed as well: seen" in sentences(
-        result.training.coverage.checks[-1].findings
+        result.training.coverage.checks[[*Stage].index(Stage.SIDE_PATHS)].findings
     )
 
 
@@ -302,7 +302,7 @@ def test_another_optimizer_is_noticed_and_a_private_one_is_not():
     plain = changed(run, lambda _: None)
     assert plain.verdict == "no violation detected"
     assert "nothing but the private optimizer" in sentences(
-        plain.training.coverage.checks[-1].findings
+        plain.training.coverage.checks[[*Stage].index(Stage.SIDE_PATHS)].findings
     )
 
 

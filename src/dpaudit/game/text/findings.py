@@ -15,6 +15,7 @@ from dpaudit.game.text import (
     accounting,
     custom,
     federated,
+    interference,
     noise,
     probes,
     sanity_checks,
@@ -39,7 +40,7 @@ __all__ = [
     "sentences",
 ]
 
-_WITH_FAULTS: Final = (accounting, custom, federated, noise, probes)
+_WITH_FAULTS: Final = (accounting, custom, federated, interference, noise, probes)
 SENTENCES: Final[Mapping[str, Template]] = {
     code: text
     for each in (*_WITH_FAULTS, sanity_checks, stages)

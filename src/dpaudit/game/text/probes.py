@@ -72,6 +72,10 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "less, or lost before the sum",
     "probe.none_large": "of {records} {record}s that were probed none was large enough "
     "to be clipped; {ran}(batch, scale=...) would look at it, or larger {record}s",
+    "probe.again": "checked again at {checks} secret steps, the last after {last}: one "
+    "{record} changes the sum by at most {change:.4g} C",
+    "probe.of_many": "of {records} {record}s with large gradients of their own "
+    "clipping leaves at most {change:.4g} C each",
     "probe.unseen": _unseen,
     "probe.would_step": "audit_opacus(..., step=step) or audit.probe(step) would look "
     "at it",
@@ -205,6 +209,12 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         measured="parameters that {record}s decide without noise",
         expected="none",
         cause="a second optimizer on gradients of the same {record}s",
+    ),
+    "probe.many": FaultText(
+        what="clipping leaves more than the clipping norm C of a {record}",
+        measured="up to {change:.4g} C of one of {records} {record}s",
+        expected="at most C",
+        cause="weights or exceptions that are applied once {record}s are clipped",
     ),
     "probe.example": FaultText(
         what="one {record} puts more than the clipping norm into the sum",

@@ -27,6 +27,7 @@ _NAMES: Final = {
     Stage.NOISE_INDEPENDENCE: "independence of the noise",
     Stage.ACCOUNTING: "steps and rate accounted",
     Stage.SIDE_PATHS: "other ways out",
+    Stage.RELEASED_MODEL: "released model",
 }
 _FAULTS: Final = {
     Stage.SAMPLING: "{record}s that come more often than was accounted for, batches of "
@@ -43,6 +44,7 @@ _FAULTS: Final = {
     Stage.ACCOUNTING: "steps or a rate that the accountant was not told",
     Stage.SIDE_PATHS: "a buffer, a weight or a second optimizer that {record}s change "
     "without noise",
+    Stage.RELEASED_MODEL: "a model that is changed by {record}s after the last step",
 }
 STATUS: Final = {
     Status.TESTED: "audited",

@@ -28,6 +28,7 @@ import torch
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 
+from dpaudit import _validate
 from dpaudit._progress import progress_note
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.accounting.history import noise_of_steps
@@ -45,6 +46,7 @@ from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
 from dpaudit.training.opacus.insertion import Canary, insertion_of
 from dpaudit.training.opacus.isolated_step import Model, patched
+from dpaudit.training.opacus.rehearsal import Train
 from dpaudit.training.opacus.setup import (
     Loader,
     accountant_of,
@@ -144,6 +146,7 @@ class OpacusAudit:
                 inconclusive.
         """
         check_free(optimizer)
+        _validate.kind("key", key, Key)
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._facts = optimizer, facts
         self._accountant = accountant_of(accountant)
@@ -164,7 +167,14 @@ class OpacusAudit:
             if self._accountant is None  # one that has counted nothing is false
             else self._accountant
         )
-        self._stages = StageChecks(model, optimizer, data_loader, counting, facts.rate)
+        self._stages = StageChecks(
+            model,
+            optimizer,
+            data_loader,
+            counting,
+            facts.rate,
+            key.generator("step checks", 0),
+        )
         self._gather = _gather(optimizer)
         if self._gather is not None:
             check_shares(int(insertion.mine.sum()), self._gather)
@@ -199,7 +209,7 @@ class OpacusAudit:
         self._attachment = attachment = Attachment(optimizer, self._audit.guard)
         with ExitStack() as failed:
             failed.callback(attachment.close)
-            self._stages.attach(attachment)
+            self._stages.attach(attachment, self._audit.add)
             self._reader, self._inserter = insertion.attach(
                 self._audit, self._stages.noise, self._stages.paused, attachment
             )
@@ -247,31 +257,50 @@ class OpacusAudit:
         step: Step,
         batch: Batch | None = None,
         *,
+        train: Train | None = None,
+        steps: int | None = None,
         records: int = 8,
         generators: Sequence[torch.Generator] = (),
         seed: int = 0,
     ) -> Sensitivity:
-        """Look how much one record changes the sum, and what else leaves the step.
+        """Check how much one record changes the sum, and what else depends on records.
 
-        Runs the step about ``18 * records`` times, without noise and without a trace;
-        the training goes on as if it had not been probed. What is seen is part of the
-        result. Probe at the start, and again at steps that you choose beforehand.
+        The step is run in copies of the process, some ``18 * records`` times without
+        noise, and on batches of other records with noisy sums that are made equal:
+        whatever else is reachable must then be equal too. The training goes on as if it
+        had not been probed. What is seen is part of the result.
 
         Args:
             step: Your own, given a batch as the loader yields it: ``zero_grad``,
                 forward, loss, backward, ``optimizer.step()``, and all else that
                 happens to a batch.
-            batch: Real records; a dozen of the data set's if left out.
+            batch: Real records; some of the data set's if left out.
+            train: Your whole loop, without arguments: its beginning is played in
+                copies, with other records in place of the data set's.
+            steps: How many steps it makes. With it the step is checked again at steps
+                that are drawn from the key, for a tenth of the run's time.
             records: How many of them leave, one at a time.
             generators: Random generators that the step draws from, besides torch's,
                 numpy's and Python's own.
             seed: For all of them.
         """
         with patched(self._attachment, "inserting", value=False), self._stages.paused():
-            found = self._stages.probe(
-                step, batch, records=records, generators=generators, seed=seed
+            found, besides = self._stages.step_checks.check(
+                step,
+                batch,
+                train=train,
+                steps=steps,
+                records=records,
+                generators=generators,
+                seed=seed,
             )
+        self._audit.add(*besides)
         return self._audit.probed(found)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What was found to be wrong so far."""
+        return self._audit.faults
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""

@@ -13,11 +13,13 @@ from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.planning import Plan, Purpose, TrainingSetup, plan_audit
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
+from dpaudit.game.text.findings import sentence
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus.audit import OpacusAudit, check_free
 from dpaudit.training.opacus.insertion import check_poisson
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.records import CanaryDataset
+from dpaudit.training.opacus.rehearsal import Train
 from dpaudit.training.opacus.setup import (
     Loader,
     rank_and_world,
@@ -99,6 +101,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
     epochs: int | None = None,
     steps: int | None = None,
     step: Step | None = None,
+    train: Train | None = None,
     key: Key | None = None,
     coordinates: int | None = None,
     alpha: float = 0.05,
@@ -122,6 +125,8 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
             function: it is probed (``OpacusAudit.probe``) before training begins.
             Without it clipping and per-record gradients are not checked, and the audit
             is inconclusive unless ``unchecked`` names them.
+        train: Your whole loop as a function without arguments: its beginning is played
+            in copies of the process, so that what it decides by records is seen.
         unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
             ``"clipping"``.
         key: The secret of this run; a new one if left out. To go on after a crash keep
@@ -178,9 +183,12 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
                 "step=..., what you do with a batch, to check them."
             )
         else:
-            found = audit.probe(step)
+            found = audit.probe(step, train=train, steps=steps)
             say(f"Probe of the step: {found}")
-            if found.faults:
+            besides = [each for each in audit.faults if each not in found.faults]
+            for each in besides:
+                say(f"Fault found: {sentence(each)}.")
+            if audit.faults:
                 say("That stands whatever training shows: mend it first.")
         failed.pop_all()
     return audit

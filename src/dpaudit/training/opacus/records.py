@@ -42,7 +42,7 @@ __all__ = [
     "hidden_canaries",
     "noted_loader",
     "own_memory",
-    "some_records",
+    "record_source",
     "with_canaries",
 ]
 
@@ -126,14 +126,8 @@ def hidden_canaries(data: object) -> bool:
     )
 
 
-def some_records(
-    loader: Loader, count: int = 12
-) -> tuple[int, Callable[[Sequence[int]], Any]]:
-    """Pick a few real records, spread over the data.
-
-    Returns:
-        How many, and what collates some of them, by number, as the loader does.
-    """
+def record_source(loader: Loader) -> tuple[int, Callable[[NDArray[np.int64]], Any]]:
+    """Return how many real records there are, and what collates some of them."""
     data = loader.dataset
     if isinstance(data, CanaryDataset):
         data = data.dataset
@@ -142,10 +136,8 @@ def some_records(
             "records cannot be picked from this data set; pass a batch of them: "
             "audit.probe(step, batch)"
         )
-    at = np.unique(np.linspace(0, len(data) - 1, count).astype(int))
     collate = loader.collate_fn or default_collate
-    found = [data[int(index)] for index in at]
-    return len(found), lambda rows: collate([found[row] for row in rows])
+    return len(data), lambda rows: collate([data[int(row)] for row in rows])
 
 
 @final

@@ -6,7 +6,7 @@ seen handing over: there a batch counts once it is drawn.
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, final
 from weakref import ref
@@ -43,6 +43,7 @@ class _Pass:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401 (a list of numbers, or a tensor)
+        self._noted.between()  # as a loop asks for a batch between two steps
         batch = next(self._batches)
         self._noted.note(batch)
         self._drawn += 1
@@ -68,6 +69,7 @@ class SampledBatches(Sampler[list[int]]):
     Attributes:
         sampling: Counts their records.
         handed: How many batches the training loop was given.
+        between: Is called just before each batch is drawn.
     """
 
     def __init__(self, loader: DataLoader[Any], guard: Guard | None = None) -> None:
@@ -75,6 +77,7 @@ class SampledBatches(Sampler[list[int]]):
         self._sampler: Any = loader.batch_sampler
         self.sampling = BatchSampling(len(loader.dataset))  # type: ignore[arg-type]
         self.handed = 0
+        self.between: Callable[[], object] = _nothing
         self._put(loader, "batch_sampler", self)
         self._held: list[tuple[Any, str]] = []  # no iterators, which are to end
         for holder, name in [(loader, "batch_sampler"), *_holders(self._sampler)]:
@@ -85,6 +88,9 @@ class SampledBatches(Sampler[list[int]]):
             self._held.append((holder, name))
             if hasattr(holder, "_get_iterator"):
                 holder._get_iterator = partial(_watched, self, holder)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "between": _nothing}  # what is called holds the run
 
     def detach(self) -> None:
         """Leave the loader as it was."""
@@ -135,6 +141,10 @@ class SampledBatches(Sampler[list[int]]):
     def note(self, batch: Any) -> None:  # noqa: ANN401 (a list of numbers, or a tensor)
         """Take note of a batch that was drawn."""
         self._guard.run(self.sampling.add, batch)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _watched(batches: SampledBatches, loader: Any) -> Any:  # noqa: ANN401

@@ -1,21 +1,21 @@
-"""What leaves a step besides the noisy sum, noticed while the training runs.
+"""What changes beside the private optimizer's steps, noticed while the training runs.
 
 Between two steps of the private optimizer nothing may change that records decide: no
-parameter, no buffer, nothing that another optimizer trains. torch counts how often a
-tensor was written to, so noticing costs next to nothing. That something changed is no
-fault by itself, as a step counter or an average of weights is harmless. Whether records
-decide it, a probe of the step finds out (``probe``); what no probe looked at is
-named, and keeps a verdict from being clean.
+parameter, no buffer, nothing that another optimizer trains; nor may the released model
+be another than the last step left. So after each step every parameter and buffer is
+summed up bit by bit, and compared just before the next, and at the end. That something
+changed is no fault by itself, as a step counter or an average of weights is harmless.
+Whether records decide it, a check of the step or a rehearsal of the loop finds out
+(``interference``, ``rehearsal``); what none looked at is named, and keeps a verdict
+from being clean.
 
-Writing to ``tensor.data`` is not counted by torch. So at some steps, ever fewer, the
-values are compared as well; and every few steps some numbers of each parameter that the
-private optimizer does not train are held against what they were at first, as adapters
-that are merged into frozen weights are written so. Then it is also looked which
+Of parameters that nobody is to train some numbers are compared, as adapters that are
+merged into frozen weights are written so. Every few steps it is also looked which
 parameters the model has: between these steps, only whether they are in their places.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Final, NamedTuple, final
 
@@ -36,36 +36,37 @@ from dpaudit.training.opacus.isolated_step import (
     modules_of,
     named_tensors,
     network,
-    same,
     trained_by,
 )
 from dpaudit.training.opacus.setup import local
 
 __all__ = ["SideEffects"]
 
-_OFTEN: Final = 8  # steps, after which untrained parameters are looked at again
-_SOME: Final = 16  # numbers of each of them
+_OFTEN: Final = 8  # steps, after which the model's parameters are listed again
+_LARGEST: Final = 1 << 22  # numbers of a tensor that are compared one and all
+_SOME: Final = 1024  # of one that is not trained
+_BITS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 class _Mark(NamedTuple):
-    """A tensor, where a module has it, and how often it was written to."""
+    """A tensor, where a module has it, and of which numbers it is summed up."""
 
     name: str
     held_by: Mapping[str, torch.Tensor | None]
     key: str
     tensor: torch.Tensor
-    written: int
-
-    def moved(self) -> bool:
-        """Return whether it was written to, or another took its place."""
-        there = self.held_by.get(self.key)
-        return there is not self.tensor or self.tensor._version != self.written
+    stride: int
 
     def now(self) -> "_Mark":
         """Return the mark of what is there now."""
         there = self.held_by.get(self.key)
-        tensor = self.tensor if there is None else there
-        return self._replace(tensor=tensor, written=tensor._version)
+        return self if there is None else self._replace(tensor=there)
+
+    def bits(self) -> torch.Tensor:
+        """Return the sum of the tensor's numbers, as their bits."""
+        flat = local(self.tensor.detach()).reshape(-1)[:: self.stride]
+        kind = _BITS[8 if flat.is_complex() else flat.element_size()]
+        return flat.contiguous().view(kind).sum(dtype=torch.int64)
 
 
 @final
@@ -90,8 +91,7 @@ class SideEffects:
         self._broken: list[str] = []  # parameters that hold NaN or infinity at the end
         self._private = 0  # steps of other private optimizers
         self._marks: list[_Mark] = []
-        self._sums: dict[str, tuple[str, str]] = {}
-        self._first: dict[str, torch.Tensor] = {}
+        self._sums: list[int] = []
         self.steps, self._paused = 0, False
 
     def attach(self, attachment: Attachment) -> None:
@@ -119,7 +119,7 @@ class SideEffects:
 
     def forget(self) -> None:
         """Take what is there now as it is: after loading a checkpoint."""
-        self._marks, self._sums, self._first = [], {}, {}
+        self._marks, self._sums = [], []
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -129,7 +129,7 @@ class SideEffects:
             yield
         finally:
             self._paused = False
-            self._marks, self._sums = [], {}
+            self._marks, self._sums = [], []
 
     def findings(self, examined: Iterable[str]) -> Iterator[Finding]:
         """Return what was noticed, and what of it no probe has looked at.
@@ -149,6 +149,7 @@ class SideEffects:
                 steps=self.steps,
                 private_steps=self._private,
             )
+            yield self._released({*examined})
         if self._broken:
             yield inconclusive("side_paths.not_finite", self._broken)
         unknown = self.changed.keys() - set(examined)
@@ -158,6 +159,14 @@ class SideEffects:
         for name in sorted(unknown - late):
             times = self.changed[name]
             yield inconclusive("side_paths.not_probed", (name,), times=times)
+
+    def _released(self, examined: set[str]) -> Finding:
+        """Return whether the model is the one that the last step left."""
+        if not self._late:
+            return inspected(Stage.RELEASED_MODEL, "released.as_left", steps=self.steps)
+        if {*self._late} <= examined:
+            return inspected(Stage.RELEASED_MODEL, "released.alike", self._late)
+        return not_checked(Stage.RELEASED_MODEL, "released.changed", self._late)
 
     def _not_trained(self) -> int:
         """Return how many numbers the private optimizer does not train."""
@@ -189,9 +198,10 @@ class SideEffects:
         """Just before a step: what was written to since the last one?"""
         if self._paused:
             return
-        for mark in self._marks:
-            digest = self._sums.get(mark.name)
-            if mark.moved() or (digest is not None and digest != _digest(mark.tensor)):
+        there = [mark.now() for mark in self._marks]
+        sums = zip(self._marks, there, self._sums, _sums(there), strict=True)
+        for mark, its, before, now in sums:
+            if its.tensor is not mark.tensor or before != now:
                 self._count(mark.name)
 
     def _remember(self) -> None:
@@ -203,32 +213,22 @@ class SideEffects:
             self._marks = [mark.now() for mark in self._marks]
         else:
             self._list()
-        chosen = (self.steps - 1) & (self.steps - 2) == 0  # 2, 3, 5, 9, 17, ...
-        self._sums = {m.name: _digest(m.tensor) for m in self._marks} if chosen else {}
+        self._sums = _sums(self._marks)
 
     def _list(self) -> None:
-        """Look which tensors the model has, and at those that nobody is to change."""
+        """Look which tensors the model has."""
         before = {mark.name: mark.tensor for mark in self._marks}
-        self._marks = list(_marks(self._model))
+        self._marks = list(_marks(self._model, self._trained))
         now = {mark.name: mark.tensor for mark in self._marks}
         for name, tensor in before.items():
             if now.get(name) is not tensor:
                 self._count(name)
-        for name, tensor in now.items():
-            if id(tensor) in self._trained:
-                continue
-            some = _some(tensor)
-            first = self._first.setdefault(name, some)
-            if not same(some, first):
-                self._first[name] = some
-                if name not in self.changed:
-                    self._count(name)
 
     def _count(self, name: str) -> None:
         self.changed[name] = self.changed.get(name, 0) + 1
 
 
-def _marks(model: Model) -> Iterator[_Mark]:
+def _marks(model: Model, trained: Set[int]) -> Iterator[_Mark]:
     """Return all parameters and buffers of a model, as they are."""
     places = {
         id(tensor): (held_by, key)
@@ -237,26 +237,20 @@ def _marks(model: Model) -> Iterator[_Mark]:
         for key, tensor in held_by.items()
     }
     for name, tensor in named_tensors(model).items():
-        if id(tensor) in places:
-            held_by, key = places[id(tensor)]
-            yield _Mark(name, held_by, key, tensor, tensor._version)
+        if id(tensor) not in places:
+            continue
+        idle = isinstance(tensor, torch.nn.Parameter) and id(tensor) not in trained
+        most = _SOME if idle else _LARGEST
+        stride = max(1, local(tensor.detach()).numel() // most)
+        yield _Mark(name, *places[id(tensor)], tensor, stride)
 
 
-def _some(tensor: torch.Tensor) -> torch.Tensor:
-    """Return some numbers of a tensor, from all over it."""
-    whole = local(tensor.detach())
-    count = min(_SOME, whole.numel())
-    at = torch.arange(count, device=whole.device) * (whole.numel() - 1)
-    return torch.take(whole, at // max(count - 1, 1))
-
-
-def _digest(tensor: torch.Tensor) -> tuple[str, str]:
-    """Return two numbers: gradients of a bias often sum to 0, and their squares not.
-
-    In words, in which NaN is like itself.
-    """
-    values = tensor.detach().double()
-    return repr(float(values.sum())), repr(float(values.square().sum()))
+def _sums(marks: list[_Mark]) -> list[int]:
+    """Return the sum of each tensor's bits."""
+    sums = [mark.bits() for mark in marks]
+    if len({each.device for each in sums}) == 1:
+        return [int(each) for each in torch.stack(sums).tolist()]
+    return [int(each) for each in sums]
 
 
 def _finite(tensor: torch.Tensor) -> bool:

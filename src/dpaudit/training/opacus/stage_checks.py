@@ -6,34 +6,29 @@ is wrong. All of it goes into the coverage of the result, and into every checkpo
 that a run which was broken off says in the end what one in a piece would have said.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import final
 
-import torch
+import numpy as np
 from opacus.optimizers import DPOptimizer
 
-from dpaudit._codec import decode
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, not_checked
 from dpaudit.training.opacus.attachment import Attachment
-from dpaudit.training.opacus.isolated_step import Model, random_states
+from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.probe import probe_sensitivity
-from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.side_effects import SideEffects
+from dpaudit.training.opacus.step_checks import StepChecks
 from dpaudit.training.opacus.step_consistency import StepConsistency
 from dpaudit.training.opacus.step_runner import (
-    Batch,
-    Step,
-    check_step,
     parameter_names,
 )
-from dpaudit.training.probe.report import Sensitivity, packed, unpacked
+from dpaudit.training.probe.report import packed, unpacked
 
 __all__ = ["StageChecks"]
 
@@ -51,6 +46,7 @@ class StageChecks:
 
         accountant: What counts the steps; None if that is not known.
         rate: The rate at which the loader was set up to sample.
+        rng: Draws steps and records that are checked; from the key.
 
     Attributes:
         noise: Reads the noise of each step.
@@ -64,18 +60,36 @@ class StageChecks:
         loader: Loader,
         accountant: HasHistory | None,
         rate: float,
+        rng: np.random.Generator,
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
         self._sampled: SampledBatches | None = None
         self.step_consistency = StepConsistency(model, optimizer, accountant, rate)
         self._beside = SideEffects(model, optimizer)
-        self._examined: set[str] = set()
+        self._step_checks: StepChecks | None = None
+        self._rng = rng
 
-    def attach(self, attachment: Attachment) -> None:
-        """Begin to look."""
+    def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
+        """Begin to look; what is found on the way is told."""
+        if self._model is not None:
+            self._step_checks = StepChecks(
+                self._model,
+                self._optimizer,
+                self._loader,
+                close=attachment.close,
+                rng=self._rng,
+            )
+
+        def between() -> None:
+            made = self.step_consistency.steps.count
+            if self._step_checks is not None:
+                for each in self._step_checks.between(made):
+                    tell(each)
+
         self._beside.attach(attachment)
         self._sampled = SampledBatches(self._loader, attachment.guard)
+        self._sampled.between = attachment.guard.hook(between)
         attachment.on_close(self._sampled.detach)
         self.step_consistency.attach(self._sampled)
 
@@ -87,39 +101,15 @@ class StageChecks:
         """Return what lets nothing be noticed while it is entered."""
         return self._beside.paused()
 
-    def probe(
-        self,
-        step: Step,
-        batch: Batch | None,
-        *,
-        records: int,
-        generators: Sequence[torch.Generator],
-        seed: int,
-    ) -> Sensitivity:
-        """Probe the user's step; see ``OpacusAudit.probe``."""
-        if self._model is None:
+    @property
+    def step_checks(self) -> StepChecks:
+        """What checks the user's step."""
+        if self._step_checks is None:
             raise InvalidInputError(
                 "a probe needs the model: OpacusAudit(..., model=model), as "
                 "make_private returned it"
             )
-        check_step(step)
-        collate = None
-        if batch is None:
-            with random_states():  # a data set may draw, as augmentations do
-                count, collate = some_records(self._loader)
-                batch = collate(range(count))
-        found = probe_sensitivity(
-            step,
-            self._model,
-            self._optimizer,
-            batch,
-            collate=collate,
-            records=records,
-            generators=generators,
-            seed=seed,
-        )
-        self._examined |= {*found.beside}
-        return found
+        return self._step_checks
 
     def findings(self, rate: float) -> Iterator[Finding]:
         """Return how stages were inspected, and what is wrong there.
@@ -128,7 +118,11 @@ class StageChecks:
             rate: The sampling rate that the accountant was told.
         """
         yield from self._not_checked()
-        yield from self._beside.findings(self._examined)
+        examined: set[str] = set()
+        if self._step_checks is not None:
+            yield from self._step_checks.findings()
+            examined = self._step_checks.examined
+        yield from self._beside.findings(examined)
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
             steady = self.step_consistency.steady
@@ -140,20 +134,19 @@ class StageChecks:
     def saved(self) -> State:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
         kept = {
-            "examined": sorted(self._examined),
             "changed": self._beside.changed,
             "steps": self._beside.steps,
             "handed": self._sampled.handed if self._sampled else 0,
             "step_consistency": self.step_consistency.saved(),
+            "again": self._step_checks.saved() if self._step_checks else {},
         }
         batches = self._sampled.sampling.saved() if self._sampled else {}
         return {_STATE: packed(kept), **batches}
 
     def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"examined", "changed", "steps", "handed"}
+        fields = {"changed", "steps", "handed", "again"}
         plain = unpacked(state, _STATE, {*fields, "step_consistency"})
-        self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
         }
@@ -162,6 +155,8 @@ class StageChecks:
             self._sampled.sampling.restore(state)
             self._sampled.handed = int(plain["handed"])
         self.step_consistency.restore(plain["step_consistency"])
+        if self._step_checks is not None:
+            self._step_checks.restore(plain["again"])
         self._beside.forget()
 
     def _not_checked(self) -> Iterator[Finding]:

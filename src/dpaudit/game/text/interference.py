@@ -1,0 +1,137 @@
+"""What is said of what depends on records besides the noisy sums."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dpaudit.game.text.terms import FaultText, Template, Values
+
+__all__ = ["FAULTS", "SENTENCES"]
+
+_HOW: Final = {
+    "exchanged": "half of the {record}s exchanged",
+    "largest": "the {record} with the largest gradient in everybody's place",
+    "smallest": "the {record} with the smallest gradient in everybody's place",
+    "mixed": "{record}s put together of two",
+    "one": "one {record} in everybody's place",
+    "other": "one {record} in everybody's place",
+}
+_BACK: Final = {
+    "controls": "the next step's learning rate, clipping norm or noise",
+    "sum": "the next step's sum before noise",
+    "left": "what the next step leaves",
+}
+_LOOP: Final = {
+    "weights": "weights",
+    "controls": "learning rate, clipping norm or noise",
+    "steps": "how many steps are made",
+    "end": "weights at the end",
+}
+
+
+def _how(v: Values) -> str:
+    return f"with {_HOW[v.kind].format(record=v.record)}, where noisy sums were equal"
+
+
+def _paths(v: Values) -> str:
+    more = f" and {v.more} more" if v.more else ""
+    return ", ".join(v.subject) + more
+
+
+def _back(v: Values) -> str:
+    by = f", by {_paths(v)}" if v.subject else ""
+    return f"{_BACK[v.by]} depends on the {v.record}s of the step before{by}"
+
+
+def _loop(v: Values) -> str:
+    names = f" ({', '.join(v.subject)})" if v.subject else ""
+    return f"{_LOOP[v.what]}{names} at step {v.step} of the loop"
+
+
+SENTENCES: Final[Mapping[str, Template]] = {
+    "interference.compared": "the step was run on {batches} batches with noisy sums "
+    "made equal: {compared} reachable values were compared, and a second step",
+    "interference.again": "compared again at {checks} secret steps, the last after "
+    "{last}",
+    "interference.kept": lambda v: (
+        f"{_paths(v)} keeps what depends on {v.record}s without noise; it does not "
+        "come back into training, and must not be released"
+    ),
+    "interference.drawn": lambda v: (
+        f"how many random numbers the step draws depends on its {v.record}s"
+    ),
+    "interference.noised": lambda v: (
+        f"{_paths(v)} depends on {v.record}s, and on random numbers besides: whether "
+        "they are noise enough, and accounted for, was not checked"
+    ),
+    "interference.noised_back": lambda v: (
+        f"{_back(v)}, and on random numbers besides: whether they are noise enough, "
+        "and accounted for, was not checked"
+    ),
+    "interference.failed": "the step could not be compared on batches of other "
+    "{record}s ({error})",
+    "interference.no_update": "the step made no update of the private optimizer",
+    "interference.few": "batches of other {record}s need 6 {record}s or more, and "
+    "there are {count}",
+    "interference.platform": "comparing the step on other {record}s copies the "
+    "process, which only Linux can do here",
+    "interference.accelerator": "comparing the step on other {record}s copies the "
+    "process, which cannot be done once an accelerator is in use",
+    "interference.jax": "comparing the step on other {record}s copies the process, "
+    "which cannot be done once JAX is in use",
+    "interference.not_again": "a check of the step after step {step} could not be made",
+    "rehearsal.compared": lambda v: (
+        f"the loop was played for {v.steps} steps"
+        f"{' to its end' if v.whole else ''} on other {v.record}s with noisy sums made "
+        "equal"
+    ),
+    "rehearsal.noised": lambda v: (
+        f"{_loop(v)} depends on {v.record}s, and on random numbers besides: whether "
+        "they are noise enough, and accounted for, was not checked"
+    ),
+    "rehearsal.failed": "the loop could not be played on other {record}s ({error})",
+    "rehearsal.differs_by_itself": "the loop does not repeat itself with the same "
+    "random seeds, so it was not compared on other {record}s",
+    "released.as_left": "as the last of {steps} steps left it",
+    "released.alike": lambda v: (
+        f"{', '.join(v.subject[:4])} changed after the last step, alike whatever the "
+        f"{v.record}s in a rehearsal of the loop"
+    ),
+    "released.changed": lambda v: (
+        f"{', '.join(v.subject[:4])} changed after the last step: "
+        "audit_opacus(..., train=train) would look at it"
+    ),
+}
+FAULTS: Final[Mapping[str, FaultText]] = {
+    "interference.held": FaultText(
+        what=lambda v: f"{_paths(v)} depends on {v.record}s past the noise",
+        measured=lambda v: f"another value {_how(v)}",
+        expected="the same value",
+        cause="something that is computed from {record}s, their gradients or their "
+        "loss, and is not given noise",
+    ),
+    "interference.back": FaultText(
+        what=_back,
+        measured=lambda v: f"another value {_how(v)}",
+        expected="the same value",
+        cause="what a step keeps of its {record}s, and a later one uses",
+    ),
+    "interference.steps": FaultText(
+        what="whether a step is made depends on its {record}s",
+        measured=lambda v: f"another number of updates {_how(v)}",
+        expected="the same number",
+        cause="a step that is skipped for its loss, its gradients or their number",
+    ),
+    "interference.fails": FaultText(
+        what="whether the next step fails depends on {record}s",
+        measured=lambda v: f"it fails or not {_how(v)}",
+        expected="the same",
+        cause="what a step keeps of its {record}s, and a later one uses",
+    ),
+    "rehearsal.decided": FaultText(
+        what=lambda v: f"{_loop(v)} depends on {v.record}s past the noise",
+        measured=lambda v: f"another value {_how(v)}",
+        expected="the same value",
+        cause="a loop that looks at {record}s, their loss or their gradients: a "
+        "scheduler, a best checkpoint, an early stop",
+    ),
+}

@@ -1,0 +1,79 @@
+"""What clipping leaves of many records at once, each with a gradient of its own.
+
+A probe lets a few records leave the batch, one at a time. Clipping may treat the few
+well and others not: those of a rare class, of a large weight, at the end of a batch.
+So just before clipping each of some hundred records is given a large gradient at a
+coordinate of its own: first in every parameter, then in one of them. What the clipped
+sum holds there is what clipping leaves of that record. Where per-record gradients do
+not exist, as with ghost clipping, this cannot be asked.
+"""
+
+from collections.abc import Callable
+
+import torch
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.training.opacus.step_runner import Batch, Step
+
+__all__ = ["left_of_many"]
+
+_LARGE = 1e3  # clipping norms
+
+
+def left_of_many(
+    step: Step, optimizer: DPOptimizer, batch: Batch
+) -> tuple[int, float] | None:
+    """Return of how many records it was seen, and the most that is left of one.
+
+    In clipping norms; None if it cannot be asked. Called in a copy of the process.
+    """
+    found: list[tuple[int, float]] = []
+    clip = getattr(optimizer, "clip_and_accumulate", None)
+    if clip is None:
+        return None
+
+    def clipping() -> None:
+        grads = [p.grad_sample for p in optimizer.params]
+        whole = all(isinstance(each, torch.Tensor) for each in grads)
+        if whole and not found and len({len(each) for each in grads}) == 1:
+            norm = float(optimizer.max_grad_norm)
+            parts = [
+                _left(clip, optimizer, grads, norm, alone=alone)
+                for alone in (False, True)
+            ]
+            most = float(torch.stack(parts).max().sqrt()) / norm
+            found.append((len(grads[0]), most))
+            for parameter, grad in zip(optimizer.params, grads, strict=True):
+                parameter.grad_sample, parameter.summed_grad = grad, None
+        clip()
+
+    optimizer.clip_and_accumulate = clipping
+    step(batch)
+    return found[0] if found else None
+
+
+def _left(
+    clip: Callable[[], object],
+    optimizer: DPOptimizer,
+    grads: list[torch.Tensor],
+    norm: float,
+    *,
+    alone: bool,
+) -> torch.Tensor:
+    """Return for each record the squared norm of what clipping leaves of it."""
+    count = len(grads[0])
+    left = torch.zeros(count, dtype=torch.float64)
+    for number, (parameter, grad) in enumerate(
+        zip(optimizer.params, grads, strict=True)
+    ):
+        own = torch.zeros_like(grad).reshape(count, -1)
+        at = torch.arange(min(count, own.shape[1]))
+        if alone:
+            at = at[at % len(grads) == number]
+        own[at, at] = _LARGE * norm
+        parameter.grad_sample, parameter.summed_grad = own.view_as(grad), None
+    clip()
+    for parameter in optimizer.params:
+        flat = parameter.summed_grad.detach().reshape(-1)[:count].double()
+        left[: len(flat)] += flat.square()
+    return left

@@ -1,0 +1,586 @@
+"""Does anything but the noisy sums depend on records? The user's step in two worlds.
+
+DP-SGD is private since all that comes after a step's noise, the released model among
+it, depends on records only through the noisy sum. So from one state the user's step is
+run on different batches of equal shape while the noise makes all noisy sums equal.
+Whatever is reachable must then be equal: parameters, buffers, the optimizer's state,
+its learning rate, clipping norm and noise, other random states, and Python objects.
+
+A difference in what is released or steers the training is a fault. Of a difference
+elsewhere, a second step tells more: on the same batch in all worlds. If its sum before
+noise differs, or what it leaves, records came back past the noise, which is a fault
+too. If not, they are merely kept, such as a list of losses: a remark.
+
+Each world is a copy of the process (``process_copy``). Batches to compare: half of the
+records exchanged, the record with the largest gradient in everybody's place, that with
+the smallest, and one put together of two, so that whatever a mean, a loss or a count of
+records decides comes out differently in one of them. What differs between two runs on
+the same batch is no record's doing. What differs with other random numbers may have
+been noised, by means that are not Opacus': then nothing is concluded.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.findings import (
+    Finding,
+    Stage,
+    fault,
+    inconclusive,
+    inspected,
+    not_checked,
+    noted,
+)
+from dpaudit.training.opacus.isolated_step import (
+    Model,
+    named_tensors,
+    random_states,
+)
+from dpaudit.training.opacus.reachable import digest, reachable
+from dpaudit.training.opacus.step_runner import Batch, Step, holds_records, rows_of
+from dpaudit.training.process_copy import CopyFailedError, in_copy
+
+__all__ = ["CONTROLS", "Batches", "ForcedNoise", "Interference", "batches_of"]
+
+_fault = partial(fault, Stage.SIDE_PATHS)
+
+_RECORDS: Final = 32  # of a batch that is compared
+CONTROLS: Final = (
+    "max_grad_norm",
+    "max_grad_norms",
+    "noise_multiplier",
+    "expected_batch_size",
+    "loss_reduction",
+)
+_NAMED: Final = 4  # of what differs
+_ADDING: Final = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Batches of equal shape to compare, and one to go on with.
+
+    Attributes:
+        first: A batch.
+        others: What is done to its records, and the batch that it makes; called with
+            the rows of the largest and of the smallest gradient.
+        second: Another batch, the same in all worlds.
+    """
+
+    first: Batch
+    others: Callable[[int, int], Sequence[tuple[str, Batch]]]
+    second: Batch
+
+
+@dataclass(slots=True)
+class _World:
+    """What a world showed.
+
+    Attributes:
+        steps: How many steps the wrapped optimizer made on the first batch.
+        own_noise: Whether noise was added by other means than Opacus'.
+        rows: Norms of the gradients in the first batch, as far as they are known.
+        state: Digests of all that was reachable after the first batch.
+        written: Parameters and buffers that were written to besides by the optimizer.
+        controls: What steered each step.
+        sums: Digests of each step's sums before noise.
+        failed: Why the second batch could not be stepped on.
+        left: Digests of parameters and buffers after the second batch.
+        seconds: That the first batch took.
+    """
+
+    steps: int = 0
+    own_noise: bool = False
+    rows: list[float] = field(default_factory=list)
+    state: dict[str, str] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+    controls: list[str] = field(default_factory=list)
+    sums: list[str] = field(default_factory=list)
+    failed: str = ""
+    left: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def after_first(self, other: "_World") -> set[str]:
+        """Return the paths at which two worlds differ after the first batch."""
+        return {
+            path
+            for path in self.state.keys() | other.state.keys()
+            if self.state.get(path) != other.state.get(path)
+        }
+
+    def in_second(self, other: "_World") -> str:
+        """Return how the second step differs; "" if it does not."""
+        if self.controls[self.steps :] != other.controls[other.steps :]:
+            return "controls"
+        if self.sums[self.steps :] != other.sums[other.steps :]:
+            return "sum"
+        return "left" if self.left != other.left else ""
+
+
+class _Forced(torch.Tensor):
+    """Noise that makes any sum a given value."""
+
+    value: torch.Tensor
+    taken: Callable[[], None]
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Any,  # noqa: ANN401 (torch's)
+        types: Any,  # noqa: ANN401
+        arguments: Any = (),  # noqa: ANN401
+        named: Any = None,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        if function.__name__ in _ADDING:
+            own = next(each for each in arguments if isinstance(each, _Forced))
+            own.taken()
+            return own.value.clone()
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*arguments, **(named or {}))
+
+
+@final
+class Interference:
+    """Runs the user's step in worlds, and compares what they leave behind.
+
+    Args:
+        step: The user's own.
+        model: As ``make_private`` returned it.
+        optimizer: Likewise.
+        seconds: For a world.
+        train: The user's whole loop, whose objects are looked at too.
+        leave_out: Objects that are not compared, such as the loader.
+
+    Attributes:
+        written: Parameters and buffers that the step writes to besides the private
+            update, and that were equal in all worlds.
+        own_noise: Whether noise is added by other means than Opacus'.
+        step_seconds: That a step took.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        model: Model,
+        optimizer: DPOptimizer,
+        *,
+        seconds: float,
+        train: Callable[[], object] | None = None,
+        leave_out: Sequence[object] = (),
+    ) -> None:
+        self._step, self._model, self._optimizer = step, model, optimizer
+        self._seconds, self._train = seconds, train
+        self._leave_out = [*leave_out, self]
+        self.written: set[str] = set()
+        self.own_noise, self.step_seconds = False, 0.0
+
+    def check(self, batches: Batches) -> Iterator[Finding]:
+        """Return what differs between worlds, and that they were compared."""
+        try:
+            found = [*self._compare(batches)]
+        except CopyFailedError as error:
+            yield not_checked(Stage.SIDE_PATHS, "interference.failed", error=str(error))
+            return
+        yield from found
+
+    def _compare(self, batches: Batches) -> Iterator[Finding]:
+        run = partial(self._world, second=batches.second)
+        own = run(batches.first).own_noise
+        first = run(batches.first, own_noise=own)
+        self.own_noise, self.step_seconds = own, first.seconds
+        rows = first.rows or [0.0, 1.0]
+        largest, smallest = int(np.argmax(rows)), int(np.argmin(rows))
+        judged = _Judged(first, run, batches.first, own=own, named=self._named)
+        steps = first.steps
+        for kind, batch in batches.others(largest, smallest):
+            world = run(batch, own_noise=own)
+            judged.judge(kind, world)
+            steps += world.steps
+        if not steps:
+            yield not_checked(Stage.SIDE_PATHS, "interference.no_update")
+            return
+        self.written |= judged.written
+        yield from judged.findings()
+        yield inspected(
+            Stage.SIDE_PATHS,
+            "interference.compared",
+            batches=1 + judged.compared,
+            compared=len(first.state),
+        )
+
+    def _named(self) -> set[str]:
+        """Return the names of what is released, or kept in its state."""
+        return set(named_tensors(self._model))
+
+    def _world(
+        self,
+        batch: Batch,
+        *,
+        second: Batch,
+        own_noise: bool = False,
+        seed: int = 1,
+    ) -> _World:
+        """Return what a step on a batch shows, and one on a second batch after it."""
+        return in_copy(
+            lambda: self._run(batch, second, own_noise=own_noise, seed=seed),
+            seconds=self._seconds,
+        )
+
+    def _run(
+        self, batch: Batch, second: Batch, *, own_noise: bool, seed: int
+    ) -> _World:
+        found, optimizer = _World(), self._optimizer
+        tensors = named_tensors(self._model)
+        private = {id(parameter) for parameter in optimizer.params}
+        updated: dict[str, str] = {}
+
+        def values() -> dict[str, str]:
+            return {name: digest(each) for name, each in tensors.items()}
+
+        def changed(since: dict[str, str], *, besides: bool) -> set[str]:
+            return {
+                name
+                for name, value in values().items()
+                if since.get(name, value) != value
+                and (besides or id(tensors[name]) not in private)
+            }
+
+        def before(controls: str) -> None:
+            found.written |= changed(at_first, besides=True)
+            found.controls.append(controls)
+            found.sums.append(" ".join(digest(p.summed_grad) for p in optimizer.params))
+
+        def after(*_: object) -> None:
+            updated.update(values())
+
+        at_first = values()
+        noise = ForcedNoise(optimizer, before, own_noise=own_noise)
+        optimizer.original_optimizer.register_step_post_hook(after)
+        _watch_norms(optimizer, found)
+        noise.begin(seed)
+        started = time.process_time()
+        self._step(batch)
+        found.seconds = time.process_time() - started
+        found.steps, found.own_noise = len(found.sums), noise.own_noise
+        found.state = self._state()
+        found.written |= changed(updated, besides=True)
+        found.written |= changed(at_first, besides=False)
+        at_first = values()
+        noise.begin(seed + 1)
+        try:
+            self._step(second)
+        except Exception as error:
+            found.failed = f"{type(error).__name__}: {error}"[:200]
+        found.left = [*values().values()]
+        return found
+
+    def _state(self) -> dict[str, str]:
+        optimizer = self._optimizer
+        inner = optimizer.original_optimizer
+        private = {id(p) for p in optimizer.params}
+        grads = [
+            (f"{name}.grad", tensor.grad)
+            for name, tensor in named_tensors(self._model).items()
+            if id(tensor) in private
+        ]
+        random_state = [
+            ("random torch", torch.get_rng_state()),
+            ("random python", random.getstate()),
+            ("random numpy", list(np.random.get_state())[1:3]),  # noqa: NPY002
+        ]
+        return reachable(
+            [
+                *named_tensors(self._model).items(),
+                *grads,
+                ("optimizer.state", dict(inner.state)),
+                ("optimizer.param_groups", optimizer.param_groups),
+                *((f"optimizer.{c}", getattr(optimizer, c, None)) for c in CONTROLS),
+                *random_state,
+                ("optimizer", optimizer),
+                ("model", self._model),
+                ("step", self._step),
+                ("train", self._train),
+            ],
+            self._leave_out,
+        )
+
+
+@final
+class ForcedNoise:
+    """Makes the noisy sums of all worlds equal, whatever the sums are.
+
+    The noise of Opacus is replaced by one that makes of any sum the next value of a
+    sequence. Where a program adds noise by other means, sums are replaced instead.
+
+    Args:
+        optimizer: Opacus' optimizer, in a copy of the process.
+        before: Called just before noise is added, with what steers the step.
+        own_noise: Whether noise is added by other means.
+
+    Attributes:
+        own_noise: Whether it was, in any step so far.
+    """
+
+    def __init__(
+        self,
+        optimizer: DPOptimizer,
+        before: Callable[[str], object],
+        *,
+        own_noise: bool,
+    ) -> None:
+        self._optimizer, self._before = optimizer, before
+        self.own_noise = self._replace = own_noise
+        self._drawn = self._taken = 0
+        for name, module in [*sys.modules.items()]:
+            own: Any = module
+            if name.startswith("opacus.optimizers") and hasattr(own, "_generate_noise"):
+                own._generate_noise = self._noise
+        self._add = optimizer.add_noise
+        optimizer.add_noise = self._add_noise
+        optimizer._step_skip_queue, optimizer._is_last_step_skipped = [], False
+
+    def begin(self, seed: int) -> None:
+        """Begin with given random numbers."""
+        self._drawn = 0
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 (user code may draw from it)
+        random.seed(seed)
+        if self._optimizer.generator is not None:
+            with suppress(RuntimeError, NotImplementedError):  # a secure one
+                self._optimizer.generator.manual_seed(seed)
+
+    def _value(self, like: torch.Tensor, scale: float) -> torch.Tensor:
+        """Return the next value of the sequence."""
+        generator = torch.Generator().manual_seed(1000 + self._drawn)
+        self._drawn += 1
+        value = torch.empty(like.shape).normal_(0.0, scale, generator=generator)
+        return value.to(dtype=like.dtype, device=like.device)
+
+    def _noise(
+        self,
+        std: float,
+        reference: torch.Tensor,
+        *_: object,
+        **__: object,
+    ) -> torch.Tensor:
+        """Return noise that makes the noisy sum the next value of the sequence."""
+        value = self._value(reference, float(std))
+        if self._replace:  # sums are equal already
+            return value
+        forced = value.clone().as_subclass(_Forced)
+        forced.value, forced.taken = value, self._take
+        return forced
+
+    def _take(self) -> None:
+        self._taken += 1
+
+    def _add_noise(self) -> None:
+        optimizer = self._optimizer
+        controls: list[Any] = [getattr(optimizer, name, None) for name in CONTROLS]
+        for group in optimizer.param_groups:
+            controls.append({k: v for k, v in group.items() if k != "params"})
+        self._before(repr(controls))
+        if self._replace:
+            for parameter in optimizer.params:
+                scale = float(optimizer.max_grad_norm)
+                parameter.summed_grad = self._value(parameter.summed_grad, scale)
+        self._taken = 0
+        self._add()
+        self.own_noise |= self._taken < len(optimizer.params)
+
+
+def _watch_norms(optimizer: DPOptimizer, found: _World) -> None:
+    """Note the norms of the first batch's gradients, as they are clipped."""
+    clip = getattr(optimizer, "clip_and_accumulate", None)
+    if clip is None:
+        return
+
+    def clipping() -> None:
+        grads = [p.grad_sample for p in optimizer.params]
+        if not found.rows and all(isinstance(each, torch.Tensor) for each in grads):
+            norms = [g.detach().flatten(1).float().norm(dim=1) for g in grads]
+            if len({len(part) for part in norms}) == 1:
+                found.rows = torch.stack(norms, 1).norm(dim=1).tolist()
+        clip()
+
+    optimizer.clip_and_accumulate = clipping
+
+
+@final
+class _Judged:
+    """What differed between the first world and others.
+
+    Attributes:
+        compared: With how many others it was compared.
+        written: See ``Interference``.
+    """
+
+    def __init__(
+        self,
+        first: _World,
+        run: Callable[..., _World],
+        batch: Batch,
+        *,
+        own: bool,
+        named: Callable[[], set[str]],
+    ) -> None:
+        self._first, self._batch, self._named = first, batch, named
+        self._run = partial(run, own_noise=own)
+        self._again: _World | None = None
+        self._otherwise: _World | None = None
+        self._found: dict[str, Finding] = {}
+        self.compared, self.written = 0, set(first.written)
+
+    def findings(self) -> Iterator[Finding]:
+        """Return each thing that was found once."""
+        yield from self._found.values()
+
+    def judge(self, kind: str, world: _World) -> None:
+        """Compare a world in which other records were in the first batch."""
+        self.compared += 1
+        first = self._first
+        self.written |= world.written
+        if world.steps != first.steps or bool(world.failed) != bool(first.failed):
+            code = "steps" if world.steps != first.steps else "fails"
+            if not self._by_itself(lambda w: (w.steps, w.failed) != _made(first)):
+                self._note(_fault, code, kind=kind)
+            return
+        if first.failed:
+            self._found.setdefault(
+                "failed",
+                not_checked(
+                    Stage.SIDE_PATHS, "interference.failed", error=first.failed
+                ),
+            )
+        differ = first.after_first(world)
+        back = first.in_second(world)
+        if not differ and not back:
+            return
+        self._explain(kind, differ, back)
+
+    def _explain(self, kind: str, differ: set[str], back: str) -> None:
+        first, again = self._first, self._same_again()
+        differ = differ - first.after_first(again)
+        back = "" if first.in_second(again) else back
+        drawn = {path for path in differ if path.startswith("random ")}
+        if drawn:
+            self._note(noted, "drawn", drawn, kind=kind)
+        held = {path for path in differ - drawn if self._is_held(path)}
+        other = self._with_other_numbers()
+        noised = held & first.after_first(other)
+        if held - noised:
+            self._note(_fault, "held", held - noised, kind=kind)
+        elif noised:
+            self._note(inconclusive, "noised", noised, kind=kind)
+        elif back:
+            source = differ - drawn - held
+            make = inconclusive if first.in_second(other) else _fault
+            code = "noised_back" if make is inconclusive else "back"
+            self._note(make, code, source, kind=kind, by=back)
+        elif differ - drawn:
+            self._note(noted, "kept", differ - drawn, kind=kind)
+
+    def _is_held(self, path: str) -> bool:
+        """Return whether a path leads to what is released, or steers training."""
+        name = path.removesuffix(".grad")
+        return name in self._named() or path.startswith("optimizer.")
+
+    def _by_itself(self, differs: Callable[[_World], bool]) -> bool:
+        return differs(self._same_again())
+
+    def _same_again(self) -> _World:
+        if self._again is None:
+            self._again = self._run(self._batch)
+        return self._again
+
+    def _with_other_numbers(self) -> _World:
+        if self._otherwise is None:
+            self._otherwise = self._run(self._batch, seed=101)
+        return self._otherwise
+
+    def _note(
+        self,
+        make: Callable[..., Finding],
+        code: str,
+        paths: Set[str] = frozenset(),
+        **numbers: str,
+    ) -> None:
+        names = self._named()
+
+        def weight(path: str) -> tuple[bool, int, str]:
+            return path.removesuffix(".grad") in names, len(path), path
+
+        subject = sorted(paths, key=weight)[:_NAMED]
+        more = len(paths) - len(subject)
+        found = make(f"interference.{code}", subject, more=more, **numbers)
+        self._found.setdefault(code, found)
+
+
+def _made(world: _World) -> tuple[int, str]:
+    return world.steps, world.failed
+
+
+def batches_of(
+    count: int, records: Callable[[NDArray[np.int64]], Batch], rng: np.random.Generator
+) -> Batches:
+    """Return batches to compare.
+
+    Args:
+        count: How many records there are.
+        records: Makes a batch of some of them.
+        rng: Picks them.
+    """
+    size = min(_RECORDS, count // 3)
+    if size < 2:
+        raise InvalidInputError(
+            f"comparing batches needs 6 records or more, got {count}"
+        )
+    chosen = rng.choice(count, 3 * size, replace=False)
+    with random_states():  # a data set may draw, as augmentations do
+        whole = records(chosen)
+        by_row = holds_records(whole, 3 * size)
+
+        def batch(rows: NDArray[np.int64]) -> Batch:
+            if by_row:  # so that all are padded alike
+                return rows_of(whole, 3 * size, rows)
+            return records(chosen[rows])
+
+        first, half = np.arange(size, dtype=np.int64), size // 2
+        exchanged = np.concatenate([first[:half], size + first[half:]])
+
+        def others(largest: int, smallest: int) -> list[tuple[str, Batch]]:
+            with random_states():
+                large, small = (batch(np.full(size, k)) for k in (largest, smallest))
+                found = [
+                    ("exchanged", batch(exchanged)),
+                    ("largest", large),
+                    ("smallest", small),
+                ]
+                mixed = _put_together(large, small)
+                return found if mixed is None else [*found, ("mixed", mixed)]
+
+        return Batches(
+            first=batch(first), others=others, second=batch(2 * size + first)
+        )
+
+
+def _put_together(one: Batch, other: Batch) -> Batch | None:
+    """Return a batch with the first part of one and the rest of another."""
+    if type(one) in (tuple, list) and len(one) > 1:
+        return type(one)([one[0], *other[1:]])
+    if isinstance(one, dict) and "labels" in one:
+        return {**one, "labels": other["labels"]}
+    return None

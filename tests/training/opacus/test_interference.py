@@ -1,0 +1,307 @@
+"""The user's step in two worlds: what depends on records besides the noisy sums."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from dpaudit.game.findings import Status
+from dpaudit.game.text.findings import sentence
+from dpaudit.training.opacus.interference import Interference, batches_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RECORDS = 120
+
+
+class Program:
+    """A small private program, and whatever a test changes of it."""
+
+    def __init__(self, *, model=None, ghost=False, **make):
+        generator = torch.Generator().manual_seed(3)
+        inputs = torch.randn(RECORDS, 6, generator=generator)
+        self.data = TensorDataset(inputs, (inputs.sum(1) > 0).long())
+        self.network = model or nn.Sequential(
+            nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)
+        )
+        loss = nn.CrossEntropyLoss()
+        if ghost:
+            make |= {"grad_sample_mode": "ghost", "criterion": loss}
+        made = PrivacyEngine(accountant="rdp").make_private(
+            module=self.network,
+            optimizer=torch.optim.SGD(self.network.parameters(), lr=0.1, momentum=0.9),
+            data_loader=DataLoader(self.data, batch_size=20),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+            **make,
+        )
+        self.model, self.optimizer, *criterion, self.loader = made
+        self.loss = criterion[0] if criterion else loss
+        self.kept = []
+        self.step = self.plain
+
+    def plain(self, batch, after=lambda value: None):
+        inputs, labels = batch
+        self.optimizer.zero_grad()
+        value = self.loss(self.model(inputs), labels)
+        value.backward()
+        after(value)
+        self.optimizer.step()
+        return value
+
+    def check(self):
+        before = {k: v.clone() for k, v in self.network.state_dict().items()}
+        drawn = torch.get_rng_state(), random.getstate()
+        worlds = Interference(
+            self.step,
+            self.model,
+            self.optimizer,
+            seconds=60,
+            leave_out=[self.loader],
+        )
+
+        def records(rows):
+            return default_collate([self.data[int(k)] for k in rows])
+
+        batches = batches_of(RECORDS, records, np.random.default_rng(1))
+        found = {each.code.partition(".")[2]: each for each in worlds.check(batches)}
+        for name, value in self.network.state_dict().items():
+            assert torch.equal(value, before[name])
+        assert torch.equal(torch.get_rng_state(), drawn[0])
+        assert random.getstate() == drawn[1]
+        for each in found.values():
+            assert sentence(each)
+        return found, worlds
+
+
+def counting(program):
+    def step(batch):
+        program.kept.append(len(batch[0]))
+        program.plain(batch)
+
+    program.step = step
+
+
+def averaging(program):
+    mean = copy.deepcopy(program.network.state_dict())
+
+    def step(batch):
+        program.plain(batch)
+        for name, value in program.network.state_dict().items():
+            mean[name].lerp_(value, 0.1)
+
+    program.step = step
+
+
+def clamping(program):
+    def step(batch):
+        program.plain(batch)
+        with torch.no_grad():
+            for parameter in program.network.parameters():
+                parameter.clamp_(-1, 1)
+
+    program.step = step
+
+
+def scaling_noisy_gradient(program):
+    add = program.optimizer.add_noise
+
+    def add_noise():
+        add()
+        norm = torch.stack([p.grad.norm() for p in program.optimizer.params]).norm()
+        for parameter in program.optimizer.params:
+            parameter.grad = parameter.grad / norm
+
+    program.optimizer.add_noise = add_noise
+
+
+def own_noise(program):
+    optimizer = program.optimizer
+
+    def add_noise():
+        for p in optimizer.params:
+            noise = torch.normal(0.0, optimizer.noise_multiplier, p.summed_grad.shape)
+            p.grad = (p.summed_grad + noise).view_as(p)
+            p.summed_grad._processed = True
+
+    optimizer.add_noise = add_noise
+
+
+CORRECT = {
+    "plain": lambda program: None,
+    "counting": counting,
+    "average of weights": averaging,
+    "clamped weights": clamping,
+    "noisy gradient scaled": scaling_noisy_gradient,
+    "noise of its own": own_noise,
+}
+
+
+@pytest.mark.parametrize("ghost", [False, True], ids=["hooks", "ghost"])
+def test_correct_steps_differ_in_nothing(ghost):
+    for name, change in CORRECT.items():
+        program = Program(ghost=ghost)
+        change(program)
+        found, _ = program.check()
+        assert set(found) == {"compared"}, (name, found)
+
+
+def test_dropout_and_adaptive_clipping_differ_in_nothing():
+    dropout = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    adaptive = {
+        "clipping": "adaptive",
+        "target_unclipped_quantile": 0.5,
+        "clipbound_learning_rate": 0.2,
+        "max_clipbound": 10.0,
+        "min_clipbound": 0.1,
+        "unclipped_num_std": 2.0,
+    }
+    for program in (Program(model=dropout), Program(**adaptive)):
+        found, _ = program.check()
+        assert set(found) == {"compared"}
+
+
+def test_what_a_step_writes_besides_is_named_if_it_is_alike():
+    program = Program()
+    clamping(program)
+    _, worlds = program.check()
+    assert worlds.written <= {"0.weight", "0.bias", "2.weight", "2.bias"}
+    with torch.no_grad():
+        program.network[0].weight.fill_(3.0)
+    _, worlds = program.check()
+    assert "0.weight" in worlds.written
+
+
+def rate_by_loss(program):
+    def after(value):
+        program.optimizer.param_groups[0]["lr"] = float(value)
+
+    program.step = lambda batch: program.plain(batch, after)
+    return "held", "optimizer.param_groups[0]['lr']"
+
+
+def norm_by_gradients(program):
+    def after(_):
+        norms = [p.grad_sample.flatten(1).norm(dim=1) for p in program.optimizer.params]
+        program.norm = float(torch.stack(norms, 1).norm(dim=1).median())
+
+    def step(batch):
+        program.plain(batch, after)
+        program.optimizer.max_grad_norm = program.norm
+
+    program.step = step
+    return "held", "optimizer.max_grad_norm"
+
+
+def largest_only(program):
+    add = program.optimizer.add_noise
+
+    def add_noise():
+        add()
+        for p in program.optimizer.params:
+            largest = p.summed_grad.abs() >= p.summed_grad.abs().median()
+            p.grad = p.grad * largest
+
+    program.optimizer.add_noise = add_noise
+    return "held", "optimizer.state[key 0]['momentum_buffer']"
+
+
+def bank(program):
+    program.bank = torch.zeros(2)
+
+    def step(batch):
+        inputs, labels = batch
+        program.optimizer.zero_grad()
+        values = program.model(inputs) - program.bank
+        program.loss(values, labels).backward()
+        program.optimizer.step()
+        program.bank = values.detach().mean(0)
+
+    program.step = step
+    return "back", "step>program.bank"
+
+
+def skipping(program):
+    def step(batch):
+        inputs, labels = batch
+        program.optimizer.zero_grad()
+        value = program.loss(program.model(inputs), labels)
+        if float(value) > 0.72:
+            return
+        value.backward()
+        program.optimizer.step()
+
+    program.step = step
+    return "steps", None
+
+
+def gradient_left(program):
+    def step(batch):
+        program.plain(batch)
+        for p in program.optimizer.params:
+            p.grad = p.summed_grad.clone()
+
+    program.step = step
+    return "held", "0.bias.grad"
+
+
+FAULTS = [rate_by_loss, norm_by_gradients, largest_only, bank, skipping, gradient_left]
+
+
+@pytest.mark.parametrize("change", FAULTS, ids=lambda change: change.__name__)
+def test_what_depends_on_records_is_a_fault_and_named(change):
+    program = Program()
+    code, name = change(program)
+    found, _ = program.check()
+    assert found[code].status is Status.FAULT
+    if name is not None:
+        assert name in found[code].subject
+
+
+def test_what_is_only_kept_is_a_remark():
+    program = Program()
+
+    def step(batch):
+        program.kept.append(float(program.plain(batch).detach()))
+
+    program.step = step
+    found, _ = program.check()
+    assert found["kept"].status is Status.NOTED
+    assert found["kept"].subject == ("step>program.kept[0]",)
+    assert "compared" in found
+
+
+def test_what_is_noised_by_other_means_is_left_open():
+    """A clipping norm that follows a noisy count: whether accounted is not known."""
+    program = Program()
+
+    def after(_):
+        norms = [p.grad_sample.flatten(1).norm(dim=1) for p in program.optimizer.params]
+        small = torch.stack(norms, 1).norm(dim=1) < program.optimizer.max_grad_norm
+        program.share = float(small.sum() + torch.normal(0.0, 5.0, ())) / 20
+
+    def step(batch):
+        program.plain(batch, after)
+        program.optimizer.max_grad_norm *= np.exp(-0.2 * (program.share - 0.5))
+
+    program.step = step
+    found, _ = program.check()
+    assert found["noised"].status is Status.INCONCLUSIVE
+    assert not any(each.status is Status.FAULT for each in found.values())
+
+
+def test_a_step_that_fails_on_other_records_is_not_checked():
+    program = Program()
+
+    def step(_):
+        raise ValueError("only on Sundays")
+
+    program.step = step
+    found, _ = program.check()
+    assert found["failed"].status is Status.NOT_CHECKED
+    assert "only on Sundays" in sentence(found["failed"])
