@@ -14,7 +14,7 @@ only through the number ``N`` of ones, so a way of joining is the matrix ``P[j |
 Chances are kept as logs: with little noise a sum can show what had next to no chance.
 
 Reference: docs/developer/decisions/0003-posterior.md; for the sampling, Keinan,
-Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 5.
+Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 6.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ drawn alone, or with others, or before more steps, and is the same. So coordinat
 worked through in stretches, each over all steps while it is in the cache, and no step
 is kept.
 
-Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 5.
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 6.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ class SeenSums:
 class DiracSums:
     """Noisy sums of Dirac canaries over many steps.
 
-    Reference: Keinan, Shenfeld and Ligett, "subsec:experiments".
+    Reference: Keinan, Shenfeld and Ligett, "alg:dp-sgd", "subsec:experiments".
 
     Attributes:
         coordinates: How many coordinates hold canaries.

@@ -18,7 +18,7 @@ the canary joined any step, and both sides tend to ``1 - (1 - q)^T``. Several ca
 at a coordinate hide each other, which only lowers the left side. Adjacency is the
 game's: a canary is there, or it is not.
 
-Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 5, for
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 6, for
 the canaries; the curve of the Gaussian mechanism: Balle and Wang,
 https://arxiv.org/abs/1805.06530, theorem 8.
 """

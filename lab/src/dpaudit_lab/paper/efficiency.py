@@ -18,8 +18,8 @@ those at delta = 0, which hold for every audit that is valid at some delta; for 
 at the best of six numbers of canaries at a coordinate. For DP-SGD the number is fixed
 beforehand throughout, or limited rounds are played.
 
-Reference: Keinan, Shenfeld and Ligett, section "Discussion", which leaves the trade-off
-open, https://arxiv.org/abs/2503.07199.
+Reference: Keinan, Shenfeld and Ligett, section "Conclusions", which leaves the
+trade-off open, https://arxiv.org/abs/2503.07199.
 """
 
 from collections.abc import Mapping, Sequence
