@@ -205,6 +205,9 @@ def test_alg_classic_auditor_counts_right_guesses_over_its_runs():
     bits = Coins(key=key, count=runs).bits()
     assert seen == [2 + int(bit) for bit in bits]
     assert result.reading.correct == int(bits.sum())
+    # The paper's r is the number of guesses taken; here it is fixed, and a pass wrong.
+    assert result.reading.guesses == runs
+    assert result.reading.abstained == runs - int(bits.sum())
 
 
 @pytest.mark.parametrize("beta", [0.01, 0.05, 0.3])
