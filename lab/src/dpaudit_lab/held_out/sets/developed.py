@@ -141,8 +141,8 @@ def minority_at_six_times_the_rate(seed):
 
 @fault(
     breaks="H1",
-    true_epsilon="Above 11: records whose loss is large are in batches at rates above "
-    "0.5 in nine epochs of ten; and rates are a function of raw losses.",
+    true_epsilon="Above 4.1: the rates of records whose loss is largest are above 0.2 "
+    "in nine epochs of ten; and all rates are exact functions of raw losses.",
 )
 def sampler_weighted_by_raw_loss(seed):
     """Sample records at rates in proportion to the cube of their raw loss."""
