@@ -93,6 +93,9 @@ class BatchSampling:
     Args:
         records: How many records there are, numbered from 0.
 
+    Attributes:
+        records: As given.
+
     Example:
         >>> rng = np.random.default_rng(0)
         >>> sampling = BatchSampling(1000)
@@ -104,8 +107,8 @@ class BatchSampling:
 
     def __init__(self, records: int) -> None:
         _validate.whole_number("records", records, least=1)
-        self._records = int(records)
-        self._counts = np.zeros(self._records, np.uint32)  # of batches, by record
+        self.records = int(records)
+        self._counts = np.zeros(self.records, np.uint32)  # of batches, by record
         self._sizes, self._digests = array("q"), array("Q")
         self._common = array("q")  # records in common with the batch before
         self._last = np.zeros(0, np.int64)
@@ -120,10 +123,10 @@ class BatchSampling:
                 f"{rows.dtype} of shape {rows.shape}"
             )
         chosen, times = np.unique(rows.astype(np.int64), return_counts=True)
-        if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < self._records:
+        if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < self.records:
             raise InvalidInputError(
                 f"a batch holds record number {chosen[0 if chosen[0] < 0 else -1]}, "
-                f"and records={self._records} are numbered from 0; pass how many there "
+                f"and records={self.records} are numbered from 0; pass how many there "
                 "are"
             )
         if self._sizes:
@@ -154,9 +157,9 @@ class BatchSampling:
         kept = [np.asarray(state.get(f"{_STATE}_{name}", ())) for name in names]
         counts, sizes, digests, common, last = kept
         lengths = [len(counts), len(digests), len(common)]
-        if lengths != [self._records, len(sizes), max(len(sizes) - 1, 0)]:
+        if lengths != [self.records, len(sizes), max(len(sizes) - 1, 0)]:
             raise InvalidInputError(
-                f"the batches that were saved are not of records={self._records}; they "
+                f"the batches that were saved are not of records={self.records}; they "
                 "belong to another audit"
             )
         self._counts = counts.astype(np.uint32)
@@ -176,7 +179,7 @@ class BatchSampling:
         """
         if not self._sizes:
             return (not_checked(Stage.SAMPLING, "sampling.no_batch"),), ()
-        sizes, records = np.array(self._sizes), self._records
+        sizes, records = np.array(self._sizes), self.records
         check = inspected(
             Stage.SAMPLING,
             "sampling.batches",
@@ -207,7 +210,7 @@ class BatchSampling:
     def tests(self, rate: float, *, steady: bool = True) -> dict[str, _Tested]:
         """Return all tests by name."""
         sizes = np.array(self._sizes)
-        alike, groups = _size_tests(sizes, self._records, rate, steady=steady)
+        alike, groups = _size_tests(sizes, self.records, rate, steady=steady)
         return {
             "rate": self._rate(sizes, rate),
             "repeated": self._repeated(sizes, rate),
@@ -221,7 +224,7 @@ class BatchSampling:
 
     def _rate(self, sizes: _Sizes, rate: float) -> _Tested:
         """Test whether records come too often; more seldom is no fault."""
-        chances = self._records * len(sizes)
+        chances = self.records * len(sizes)
         return _Tested(
             log_p=_log_upper(int(sizes.sum()), chances, _log_odds(rate)),
             code="sampling.too_often",
@@ -252,7 +255,7 @@ class BatchSampling:
 
     def _favoured(self, rate: float) -> _Tested:
         """Test whether too many records are in too many batches."""
-        counts, steps, records = self._counts, len(self._sizes), self._records
+        counts, steps, records = self._counts, len(self._sizes), self.records
         tails, found = (*_TAILS, min(1 / records, 0.5)), []
         for tail in tails:
             times = int(stats.binom.isf(tail, steps, rate)) + 1
@@ -277,7 +280,7 @@ class BatchSampling:
     def _sticky(self, rate: float) -> _Tested:
         """Test whether consecutive batches have too many records in common."""
         common = np.array(self._common)[::2]  # of disjoint pairs
-        chances = self._records * len(common)
+        chances = self.records * len(common)
         log_both = 2 * log(rate)
         odds = log_both - log(-np.expm1(log_both)) if rate < 1 else inf
         return _Tested(
@@ -297,7 +300,7 @@ class BatchSampling:
             share = float(np.exp(log_mass(pair, steps, likeliest)).sum())
             many = int(np.isin(counts, pair).sum())
         if share < 1:
-            log_p = _log_upper(many, self._records, _log_odds(share))
+            log_p = _log_upper(many, self.records, _log_odds(share))
         return _Tested(
             log_p=log_p,
             code="sampling.in_turns",
@@ -306,14 +309,14 @@ class BatchSampling:
                 "times": times,
                 "more": times + 1,
                 "batches": steps,
-                "expected": share * self._records,
+                "expected": share * self.records,
             },
         )
 
     def _apart(self, sizes: _Sizes) -> _Tested:
         """Test whether consecutive batches have too few records in common."""
         common, trials = sum(self._common), np.minimum(sizes[1:], sizes[:-1]).sum()
-        mean, log_p = float((sizes[1:] / self._records * sizes[:-1]).sum()), 0.0
+        mean, log_p = float((sizes[1:] / self.records * sizes[:-1]).sum()), 0.0
         if common <= mean - 1:
             log_p = log_tails(common + 1, int(trials), _log_odds(mean / trials))[1]
         return _Tested(

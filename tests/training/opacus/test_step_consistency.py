@@ -153,7 +153,88 @@ def test_one_step_a_batch_has_no_fault(train, options):
     run = private_run()
     if options:
         run.loader = type(run.loader)(run.loader.dataset, sample_rate=0.1, **options)
-    assert not audited(begun_before(run) if train is None else train, run).faults
+    result = audited(begun_before(run) if train is None else train, run)
+    assert not result.faults
+    assert not more_rows(result)
+
+
+def more_rows(result):
+    return [
+        dict(each.numbers)
+        for each in result.sanity_checks
+        if each.code == "sampling.more_rows"
+    ]
+
+
+def replayed(step, loader, since=0, rows=4):
+    """Every batch with the first rows of the one before, from some batch on."""
+    before = None
+    for k, (pixels, labels) in enumerate(loader):
+        batch = pixels, labels
+        if k >= since and before is not None:
+            again = [part[:rows] for part in before]
+            batch = [torch.cat(pair) for pair in zip(batch, again, strict=True)]
+        step(batch)
+        before = pixels, labels
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_rows_that_the_loader_did_not_hand_over_leave_sampling_unknown(mode):
+    run = private_run(mode=mode)
+    result = audited(lambda _, step, loader: replayed(step, loader, since=3), run)
+    (found,) = more_rows(result)
+    assert (found["more"], found["step"], found["steps"]) == (7, 4, 10)
+    assert found["rows"] == found["records"] + 4
+    assert result.verdict == "inconclusive"
+    assert "7 of 10 steps clipped more rows than the loader had" in result.reason
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_rows_of_micro_batches_are_those_of_their_step(mode):
+    run = private_run(mode=mode)
+
+    def train(_, step, loader):
+        with BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=7, optimizer=run.optimizer
+        ) as parts:
+            replayed(step, parts, since=1000)
+
+    assert not more_rows(audited(train, run))
+    run = private_run(mode=mode)
+
+    def train_on_more(_, step, loader):
+        with BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=7, optimizer=run.optimizer
+        ) as parts:
+            replayed(step, parts, rows=1)
+
+    (found,) = more_rows(audited(train_on_more, run))
+    assert found["more"] >= 9
+
+
+def test_records_that_are_left_out_hide_no_rows_of_later_steps():
+    run = private_run()
+
+    def train(_, step, loader):
+        for k, (pixels, labels) in enumerate(loader):
+            if k % 2:
+                step((torch.cat([pixels, pixels[:1]]), torch.cat([labels, labels[:1]])))
+            else:
+                step((pixels[5:], labels[5:]))
+
+    (found,) = more_rows(audited(train, run))
+    assert found["more"] == 5
+
+
+def test_batches_in_store_are_used_once():
+    """Listed beforehand, so that a step may have had the rows of any of them."""
+    run = private_run()
+
+    def train(_, step, loader):
+        replayed(step, list(loader), rows=20)
+
+    (found,) = more_rows(audited(train, run))
+    assert 0 < found["more"] <= 9
 
 
 def test_batches_that_are_added_up_in_one_step_are_a_fault():

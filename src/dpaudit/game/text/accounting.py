@@ -52,6 +52,10 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "sampling.batches": "{batches} batches as the loader yields them: {record}s come "
     "at {rate:.4g}, where {accounted:.4g} is accounted for, none in more than {most} "
     "batches; sizes vary by {spread:.3g}, where {expected_spread:.3g} is expected",
+    "sampling.more_rows": "{more} of {steps} steps clipped more rows than the loader "
+    "had handed over {record}s for them (step {step}: {rows} rows, {records} "
+    "{record}s); rows from elsewhere may be among them, such as public data or earlier "
+    "batches",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }

@@ -79,10 +79,14 @@ class Attachment:
 
         self._before_method(self._optimizer, "add_noise", begin)
 
-    def before_clipping(self, action: Action) -> None:
-        """Do something just before each batch's gradients are clipped."""
-        guarded = self.guard.hook(action)
-        self._before_method(self._optimizer, "clip_and_accumulate", guarded)
+    def before_summing(self, action: Action) -> None:
+        """Do something just before a batch's gradients are clipped and added up.
+
+        With ghost clipping they are clipped before.
+        """
+        ghost = hasattr(self._optimizer, "accumulate")
+        name = "accumulate" if ghost else "clip_and_accumulate"
+        self._before_method(self._optimizer, name, self.guard.hook(action))
 
     def _before_method(self, owner: object, name: str, action: Action) -> None:
         method = getattr(owner, name)

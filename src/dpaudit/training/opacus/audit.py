@@ -213,7 +213,9 @@ class OpacusAudit:
             self._reader, self._inserter = insertion.attach(
                 self._audit, self._stages.noise, self._stages.paused, attachment
             )
-            self._reader.steps.tell = self._stages.step_consistency.step
+            consistency = self._stages.step_consistency
+            self._reader.steps.tell = consistency.step
+            attachment.before_summing(consistency.add_rows)  # around the inserter's own
             self.data_loader = insertion.data_loader
             _RIDDEN.add(optimizer)
             attachment.on_close(partial(_RIDDEN.discard, optimizer))

@@ -302,7 +302,7 @@ class ExampleInserter:
             )
         else:
             self._clip = optimizer.clip_and_accumulate
-            attachment.before_clipping(self._leave_out)
+            attachment.before_summing(self._leave_out)
         attachment.before(self._observe)
 
     def _gone(self, records: NDArray[np.int64]) -> tuple[Any, Any]:

@@ -295,7 +295,7 @@ class RecordInserter:
             (parameters[part.array], part.offset_of(layout.coordinates))
             for part in layout.parts
         ]
-        attachment.before_clipping(self._overwrite_all)
+        attachment.before_summing(self._overwrite_all)
         attachment.before_noise(self._begin)
         # After the reader's own, which was there first: it has read by then.
         if rank_and_world(optimizer)[1] > 1:

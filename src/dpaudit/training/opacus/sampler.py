@@ -6,6 +6,7 @@ seen handing over: there a batch counts once it is drawn.
 """
 
 import gc
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, final
@@ -37,7 +38,7 @@ class _Pass:
 
     def __init__(self, noted: "SampledBatches", batches: Iterator[Any]) -> None:
         self._noted, self._batches = noted, batches
-        self._drawn, self._watched = 0, False
+        self._drawn, self._watched = deque[int](), False
 
     def __iter__(self) -> "_Pass":
         return self
@@ -46,16 +47,21 @@ class _Pass:
         self._noted.between()  # as a loop asks for a batch between two steps
         batch = next(self._batches)
         self._noted.note(batch)
-        self._drawn += 1
-        self._noted.handed += not self._watched
+        # Opacus may stand in for an empty batch with one row.
+        self._drawn.append(max(len(batch), 1))
+        if not self._watched:
+            self._noted.hand(self._drawn[-1])
         return batch
 
     def hand(self, batches: int) -> None:
         """Take note of so many batches that were handed over, and watch from now on."""
         if not self._watched:
-            self._noted.handed -= self._drawn
+            self._noted.hand(-sum(self._drawn), -len(self._drawn))
             self._watched = True
-        self._noted.handed += batches
+        for _ in range(batches):
+            # The size of what was drawn before the audit is not known.
+            most = self._noted.sampling.records
+            self._noted.hand(self._drawn.popleft() if self._drawn else most)
 
 
 @final
@@ -76,7 +82,7 @@ class SampledBatches(Sampler[list[int]]):
         self._guard = guard or Guard()
         self._sampler: Any = loader.batch_sampler
         self.sampling = BatchSampling(len(loader.dataset))  # type: ignore[arg-type]
-        self.handed = 0
+        self.handed = self._fresh = 0
         self.between: Callable[[], object] = _nothing
         self._put(loader, "batch_sampler", self)
         self._held: list[tuple[Any, str]] = []  # no iterators, which are to end
@@ -137,6 +143,16 @@ class SampledBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         return _Pass(self, iter(self._sampler))
+
+    def hand(self, records: int, batches: int = 1) -> None:
+        """Take note of batches that were handed over, and of their records."""
+        self.handed += batches
+        self._fresh += records
+
+    def fresh_records(self) -> int:
+        """Return how many records were handed over since this was last asked."""
+        fresh, self._fresh = self._fresh, 0
+        return fresh
 
     def note(self, batch: Any) -> None:  # noqa: ANN401 (a list of numbers, or a tensor)
         """Take note of a batch that was drawn."""

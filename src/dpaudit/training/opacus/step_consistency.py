@@ -9,7 +9,10 @@ what records are clipped to must be what the noise is scaled by. No probability 
 involved.
 
 Up to any step at least as many batches must have been handed to the loop as steps were
-made. Batches that no step used are fine; micro-batches are parts of one batch.
+made. Batches that no step used are fine; micro-batches are parts of one batch. And no
+step may clip more rows than the batches that were handed over for it hold records:
+others came from elsewhere, and nothing is known of how they were sampled. Fewer rows
+are fine.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +24,7 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.game.configuration import StepSegment
-from dpaudit.game.findings import Finding, Stage, fault, inspected
+from dpaudit.game.findings import Finding, Stage, fault, inconclusive, inspected
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
@@ -34,7 +37,17 @@ from dpaudit.training.steps import (
 __all__ = ["StepConsistency"]
 
 _ROUNDING: Final = 1e-6  # relative, of a clipping norm
-_COUNTS: Final = ("without", "several", "wider", "first_wider")
+_COUNTS: Final = (
+    "without",
+    "several",
+    "wider",
+    "first_wider",
+    "more_rows",
+    "first_more",  # step, rows and records
+    "rows",
+    "records",
+    "spare",  # records that were handed over and may be used in a later step
+)
 
 
 @final
@@ -68,6 +81,7 @@ class StepConsistency:
         stepwise = isinstance(accountant, IAccountant)
         self._told = counted_steps(accountant) if stepwise else 0
         self._counts = dict.fromkeys(_COUNTS, 0)
+        self._rows = 0  # in the sum of the step that is being made
         self._norms = (0.0, 0.0)  # of module and noise, where they first differed
 
     @property
@@ -78,6 +92,13 @@ class StepConsistency:
     def attach(self, batches: SampledBatches) -> None:
         """Begin to look at the batches that a loader hands over."""
         self._batches = batches
+
+    def add_rows(self) -> None:
+        """Take note of rows of gradients that are about to be added to the sum."""
+        parameter = self._optimizer.params[0]
+        if getattr(parameter, "summed_grad", None) is None:
+            self._rows = 0
+        self._rows += _rows(parameter)
 
     def step(self, noise: float, clip: float) -> None:
         """Take note of a step that was given its noise.
@@ -95,11 +116,24 @@ class StepConsistency:
             fresh, self._given = batches.handed - self._given, batches.handed
             kept = getattr(self._optimizer.params[0], "grad_sample", None)
             counts["several"] += fresh > 1 and isinstance(kept, list) and len(kept) > 1
+            self._compare_rows(batches)
         norm = getattr(self._model, "max_grad_norm", None)  # with ghost clipping
         if norm is not None and float(norm) > clip * (1 + _ROUNDING):
             counts["wider"] += 1
             if counts["wider"] == 1:
                 counts["first_wider"], self._norms = made, (float(norm), clip)
+
+    def _compare_rows(self, batches: SampledBatches) -> None:
+        """Hold the rows of a step against the records that were handed over for it."""
+        counts, rows, made = self._counts, self._rows, self.steps.count
+        records = counts["spare"] + batches.fresh_records()
+        if rows > records and made <= batches.handed:  # or the batch itself is missing
+            counts["more_rows"] += 1
+            if counts["more_rows"] == 1:
+                counts |= {"first_more": made, "rows": rows, "records": records}
+        # Once there is a step for each batch, none is left for later.
+        left = max(records - rows, 0)
+        counts["spare"], self._rows = left * (batches.handed > made), 0
 
     def saved(self) -> dict[str, Any]:
         """Return what was seen, as JSON has it."""
@@ -135,6 +169,15 @@ class StepConsistency:
                 handed=self._batches.handed,
                 steps=self.steps.count,
             )
+            if self._counts["more_rows"]:
+                yield inconclusive(
+                    "sampling.more_rows",
+                    more=self._counts["more_rows"],
+                    steps=self.steps.count,
+                    step=self._counts["first_more"],
+                    rows=self._counts["rows"],
+                    records=self._counts["records"],
+                )
 
     def faults(self) -> Iterator[Finding]:
         """Return what is wrong whatever the claim."""
@@ -172,3 +215,11 @@ class StepConsistency:
         return fault(
             Stage.SAMPLING, "sampling.without_batch", without=without, steps=steps
         )
+
+
+def _rows(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
+    """Return of how many rows a parameter holds gradients, or their norms."""
+    kept: Any = getattr(parameter, "grad_sample", None)
+    if kept is None:  # with ghost clipping
+        kept = getattr(parameter, "_norm_sample", ())
+    return sum(map(len, kept)) if isinstance(kept, list) else len(kept)
