@@ -18,6 +18,7 @@ from dpaudit.game.text import (
     interference,
     noise,
     probes,
+    sampling,
     sanity_checks,
     stages,
 )
@@ -40,7 +41,15 @@ __all__ = [
     "sentences",
 ]
 
-_WITH_FAULTS: Final = (accounting, custom, federated, interference, noise, probes)
+_WITH_FAULTS: Final = (
+    accounting,
+    custom,
+    federated,
+    interference,
+    noise,
+    probes,
+    sampling,
+)
 SENTENCES: Final[Mapping[str, Template]] = {
     code: text
     for each in (*_WITH_FAULTS, sanity_checks, stages)
