@@ -203,13 +203,13 @@ def test_records_in_common_are_bounded_by_sums_of_hypergeometrics():
     for common, chance in enumerate(below):
         sampling = BatchSampling(records)
         sampling._common.append(common)
-        assert exp(sampling._apart(sizes).log_p) >= chance * (1 - 1e-9)
+        assert exp(sampling._apart_test(sizes, records).log_p) >= chance * (1 - 1e-9)
 
 
 def test_counts_in_turns_are_bounded_at_every_rate():
     sampling = counted([[0]] * 20, 10)
     for accounted in (0.1, 0.35, 0.6):
-        tested = sampling._turns(accounted)
+        tested = sampling._turns(accounted, 10)
         pair = [tested.numbers["times"], tested.numbers["more"]]
         largest = max(
             stats.binom.pmf(pair, 20, rate).sum() for rate in np.linspace(0, 1, 2001)

@@ -63,6 +63,7 @@ _PARTS: Final = 8 / SAMPLING_SHARE  # of the rate, of which each test has one
 _TAILS: Final = (0.2, 0.05, 0.01, 0.001)  # shares of records; and one record
 _FAR: Final = 10.0  # standard deviations from which on sizes count alike
 _TINY: Final = 1e-300  # 0 is for faults that no chance is involved in
+_IN_TURN: Final = ("alike", "turns", "apart")  # tests that shuffling fails
 _STATE: Final = "batch_sampling"
 
 
@@ -75,12 +76,11 @@ class _Tested:
     code: str
     numbers: Mapping[str, Any]
 
-    @property
-    def failed(self) -> bool:
-        return self.log_p <= log(FALSE_POSITIVE_RATE / _PARTS)
+    def failed(self, share: float) -> bool:
+        return self.log_p <= log(FALSE_POSITIVE_RATE / _PARTS * share)
 
-    def fault(self) -> Finding:
-        p = min(1.0, max(exp(self.log_p) * _PARTS, _TINY))
+    def fault(self, share: float) -> Finding:
+        p = min(1.0, max(exp(self.log_p) * _PARTS / share, _TINY))
         return fault(Stage.SAMPLING, self.code, probability=p, **self.numbers)
 
 
@@ -88,13 +88,15 @@ class _Tested:
 class BatchSampling:
     """Counts the records of batches, and tests whether they are Poisson samples.
 
-    It keeps four bytes for each record, twenty-four for each batch, and the last batch.
+    It keeps eight bytes for each record, thirty-two for each batch, and the last batch.
 
     Args:
-        records: How many records there are, numbered from 0.
+        records: How many records there are, numbered from 0. None if that is not known;
+            then nothing is tested that needs a probability.
 
     Attributes:
         records: As given.
+        most: The most batches that a record was in.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -105,14 +107,22 @@ class BatchSampling:
         ['sampling.not_poisson']
     """
 
-    def __init__(self, records: int) -> None:
-        _validate.whole_number("records", records, least=1)
-        self.records = int(records)
-        self._counts = np.zeros(self.records, np.uint32)  # of batches, by record
+    def __init__(self, records: int | None) -> None:
+        if records is not None:
+            _validate.whole_number("records", records, least=1)
+        self.records = None if records is None else int(records)
+        self._counts = np.zeros(self.records or 0, np.uint32)  # of batches, by record
+        self._seen = np.zeros_like(self._counts)  # the number of its last batch
         self._sizes, self._digests = array("q"), array("Q")
         self._common = array("q")  # records in common with the batch before
         self._last = np.zeros(0, np.int64)
         self._times = 0  # the most that a record was in one batch
+        self._apart = 0  # the fewest steps from a record's batch to its next; 0 if none
+
+    @property
+    def most(self) -> int:
+        """The most batches that a record was in."""
+        return int(self._counts.max(initial=0))
 
     def add(self, batch: ArrayLike) -> None:
         """Take note of the numbers of the records in a batch."""
@@ -123,64 +133,116 @@ class BatchSampling:
                 f"{rows.dtype} of shape {rows.shape}"
             )
         chosen, times = np.unique(rows.astype(np.int64), return_counts=True)
-        if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < self.records:
-            raise InvalidInputError(
-                f"a batch holds record number {chosen[0 if chosen[0] < 0 else -1]}, "
-                f"and records={self.records} are numbered from 0; pass how many there "
-                "are"
-            )
+        self._make_room(chosen)
         if self._sizes:
             common = np.intersect1d(self._last, chosen, assume_unique=True)
             self._common.append(len(common))
-        self._counts[chosen] += np.uint32(1)
         self._sizes.append(len(chosen))
+        before, now = self._seen[chosen], len(self._sizes)
+        if before.any():
+            apart = now - int(before.max())
+            self._apart = min(self._apart or apart, apart)
+        self._seen[chosen] = now
+        self._counts[chosen] += np.uint32(1)
         digest = blake2b(chosen.tobytes(), digest_size=self._digests.itemsize)
         self._digests.append(int.from_bytes(digest.digest(), "big"))
         self._last, self._times = chosen, max(self._times, int(times.max(initial=0)))
 
-    def saved(self) -> State:
-        """Return what was counted, as arrays that ``restore`` takes."""
-        counts = self._counts
+    def _make_room(self, chosen: _Sizes) -> None:
+        """Refuse numbers that no record has; make room for those that are new."""
+        if not len(chosen):
+            return
+        least, largest, known = int(chosen[0]), int(chosen[-1]), len(self._counts)
+        if least < 0 or (self.records is not None and largest >= self.records):
+            raise InvalidInputError(
+                f"a batch holds record number {least if least < 0 else largest}, and "
+                f"records={self.records} are numbered from 0; pass how many there are"
+            )
+        if largest >= known:
+            more = np.zeros(max(largest + 1, 2 * known) - known, np.uint32)
+            self._counts = np.concatenate([self._counts, more])
+            self._seen = np.concatenate([self._seen, more])
+
+    def saved(self, name: str = _STATE) -> State:
+        """Return what was counted, as arrays that ``restore`` takes.
+
+        Args:
+            name: What theirs begin with.
+        """
         return {
-            f"{_STATE}_counts": counts.astype(np.min_scalar_type(counts.max())),
-            f"{_STATE}_sizes": np.array(self._sizes, np.int64),
-            f"{_STATE}_digests": np.array(self._digests, np.uint64),
-            f"{_STATE}_common": np.array(self._common, np.int64),
-            f"{_STATE}_last": self._last,
-            f"{_STATE}_times": np.array([self._times]),
+            f"{name}_counts": self._counts,
+            f"{name}_seen": self._seen,
+            f"{name}_sizes": np.array(self._sizes, np.int64),
+            f"{name}_digests": np.array(self._digests, np.uint64),
+            f"{name}_common": np.array(self._common, np.int64),
+            f"{name}_last": self._last,
+            f"{name}_most": np.array([self._times, self._apart]),
         }
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: State, name: str = _STATE) -> None:
         """Go on from what ``saved`` returned."""
-        (self._times,) = saved_counts(state, f"{_STATE}_times", 1)
-        names = ("counts", "sizes", "digests", "common", "last")
-        kept = [np.asarray(state.get(f"{_STATE}_{name}", ())) for name in names]
-        counts, sizes, digests, common, last = kept
-        lengths = [len(counts), len(digests), len(common)]
-        if lengths != [self.records, len(sizes), max(len(sizes) - 1, 0)]:
+        self._times, self._apart = saved_counts(state, f"{name}_most", 2)
+        parts = ("counts", "seen", "sizes", "digests", "common", "last")
+        kept = [np.asarray(state.get(f"{name}_{part}", ())) for part in parts]
+        counts, seen, sizes, digests, common, last = kept
+        records, steps = self.records or len(counts), len(sizes)
+        lengths = [len(counts), len(seen), len(digests), len(common)]
+        if lengths != [records, records, steps, max(steps - 1, 0)]:
             raise InvalidInputError(
                 f"the batches that were saved are not of records={self.records}; they "
                 "belong to another audit"
             )
-        self._counts = counts.astype(np.uint32)
+        self._counts, self._seen = counts.astype(np.uint32), seen.astype(np.uint32)
         self._sizes = array("q", sizes.astype(np.int64).tolist())
         self._digests = array("Q", digests.astype(np.uint64).tolist())
         self._common = array("q", common.astype(np.int64).tolist())
         self._last = last.astype(np.int64)
 
     def found(
-        self, rate: float, *, steady: bool = True
+        self,
+        rate: float,
+        *,
+        steady: bool = True,
+        separation: int = 1,
+        most: int | None = None,
+        share: float = 1.0,
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
         """Return what was seen, and what is wrong with it.
 
         Args:
             rate: What the accountant was told, the largest if there were several.
-            steady: Whether batches are drawn at one rate.
+            steady: Whether all batches are samples at one rate.
+            separation: From one batch of a record to its next at least; 1 for any.
+            most: In how many batches a record may be; None for any number.
+            share: Of the false-positive rate of batch sampling.
         """
         if not self._sizes:
             return (not_checked(Stage.SAMPLING, "sampling.no_batch"),), ()
+        wrong = [*self._turns_missed(separation, most)]
+        steps = len(self._sizes)
+        chances = min(-(-steps // separation), steps if most is None else most)
+        in_turn = separation > 1 or most is not None
+        if self.records is not None and rate < 1:
+            tests = self.tests(
+                rate, steady=steady, chances=chances if in_turn else None
+            )
+            wrong += self._faults(tests, share)
+        check = self._check(rate, separation, counted=in_turn)
+        return (check,), tuple(wrong)
+
+    def _check(self, rate: float, separation: int, *, counted: bool) -> Finding:
         sizes, records = np.array(self._sizes), self.records
-        check = inspected(
+        if records is None or counted:
+            return inspected(
+                Stage.SAMPLING,
+                "sampling.turns",
+                batches=len(sizes),
+                times=self._times,
+                apart=self._apart,
+                separation=separation,
+                most=self.most,
+            )
+        return inspected(
             Stage.SAMPLING,
             "sampling.batches",
             batches=len(sizes),
@@ -188,52 +250,68 @@ class BatchSampling:
             accounted=rate,
             spread=sizes.std(),
             expected_spread=sqrt(records * rate * (1 - rate)),
-            most=self._counts.max(),
+            most=self.most,
         )
-        return (check,), tuple(self._faults(rate, steady=steady))
 
-    def _faults(self, rate: float, *, steady: bool) -> Iterator[Finding]:
+    def _turns_missed(self, separation: int, most: int | None) -> Iterator[Finding]:
+        """Return what is wrong whatever the probability."""
         if self._times > 1:
             yield fault(Stage.SAMPLING, "sampling.several_times", times=self._times)
-        tests = self.tests(rate, steady=steady)
-        if tests["repeated"].failed:
-            yield tests["repeated"].fault()
-            return
-        names = ["rate", "groups", "favoured", "sticky"]
-        if tests["rate"].failed:
-            names[2:] = []
-        failed = [tests[name] for name in names if tests[name].failed]
-        in_turn = [tests[name] for name in ("alike", "turns", "apart")]
-        failed += [each for each in in_turn if each.failed][:1]  # of one cause
-        yield from (each.fault() for each in failed)
+        if most is not None and self.most > most:
+            yield fault(
+                Stage.ACCOUNTING,
+                "accounting.participations",
+                times=self.most,
+                batches=len(self._sizes),
+                accounted=most,
+            )
+        if 0 < self._apart < separation:
+            yield fault(
+                Stage.SAMPLING,
+                "sampling.too_soon",
+                apart=self._apart,
+                separation=separation,
+            )
 
-    def tests(self, rate: float, *, steady: bool = True) -> dict[str, _Tested]:
-        """Return all tests by name."""
-        sizes = np.array(self._sizes)
-        alike, groups = _size_tests(sizes, self.records, rate, steady=steady)
-        return {
-            "rate": self._rate(sizes, rate),
+    def _faults(self, tests: dict[str, _Tested], share: float) -> Iterator[Finding]:
+        """Return the faults of tests that failed, without what others bring about."""
+        failed = {name: each for name, each in tests.items() if each.failed(share)}
+        if "repeated" in failed:
+            failed = {"repeated": failed["repeated"]}
+        if "rate" in failed:
+            failed.pop("favoured", None)
+            failed.pop("sticky", None)
+        for also in [name for name in _IN_TURN if name in failed][1:]:  # of one cause
+            del failed[also]
+        yield from (each.fault(share) for each in failed.values())
+
+    def tests(
+        self, rate: float, *, steady: bool = True, chances: int | None = None
+    ) -> dict[str, _Tested]:
+        """Return the tests that can be made, by name.
+
+        Args:
+            rate: As in ``found``.
+            steady: Likewise.
+            chances: In how many batches each record may be, if that is not all.
+        """
+        sizes, records = np.array(self._sizes), self.records
+        assert records is not None
+        every = len(sizes) if chances is None else chances
+        found = {
             "repeated": self._repeated(sizes, rate),
-            "groups": groups,
-            "favoured": self._favoured(rate),
-            "sticky": self._sticky(rate),
-            "alike": alike,
-            "turns": self._turns(rate if steady else 0.0),
-            "apart": self._apart(sizes),
+            "rate": _too_often(int(sizes.sum()), records * every, rate),
+            "favoured": self._favoured(rate, every, records),
         }
-
-    def _rate(self, sizes: _Sizes, rate: float) -> _Tested:
-        """Test whether records come too often; more seldom is no fault."""
-        chances = self.records * len(sizes)
-        return _Tested(
-            log_p=_log_upper(int(sizes.sum()), chances, _log_odds(rate)),
-            code="sampling.too_often",
-            numbers={
-                "rate": sizes.sum() / chances,
-                "accounted": rate,
-                "cause": "records",
-            },
-        )
+        if chances is None:
+            found |= {
+                "sticky": self._sticky(rate, records),
+                "apart": self._apart_test(sizes, records),
+            }
+        if steady and chances is None:
+            found |= _size_tests(sizes, records, rate)
+            found["turns"] = self._turns(rate, records)
+        return found
 
     def _repeated(self, sizes: _Sizes, rate: float) -> _Tested:
         """Test whether a batch came twice, the largest that did."""
@@ -253,9 +331,9 @@ class BatchSampling:
             numbers={"earlier": first + 1, "later": second + 1},
         )
 
-    def _favoured(self, rate: float) -> _Tested:
-        """Test whether too many records are in too many batches."""
-        counts, steps, records = self._counts, len(self._sizes), self.records
+    def _favoured(self, rate: float, steps: int, records: int) -> _Tested:
+        """Test whether too many records are in too many batches of ``steps``."""
+        counts = self._counts
         tails, found = (*_TAILS, min(1 / records, 0.5)), []
         for tail in tails:
             times = int(stats.binom.isf(tail, steps, rate)) + 1
@@ -277,19 +355,19 @@ class BatchSampling:
             },
         )
 
-    def _sticky(self, rate: float) -> _Tested:
+    def _sticky(self, rate: float, records: int) -> _Tested:
         """Test whether consecutive batches have too many records in common."""
         common = np.array(self._common)[::2]  # of disjoint pairs
-        chances = self.records * len(common)
+        chances = records * len(common)
         log_both = 2 * log(rate)
-        odds = log_both - log(-np.expm1(log_both)) if rate < 1 else inf
+        odds = log_both - log(-np.expm1(log_both))
         return _Tested(
             log_p=_log_upper(int(common.sum()), chances, odds),
             code="sampling.sticky",
             numbers={"common": common.sum(), "expected": chances * rate**2},
         )
 
-    def _turns(self, rate: float) -> _Tested:
+    def _turns(self, rate: float, records: int) -> _Tested:
         """Test whether too many records are in about as many batches as all others."""
         counts, steps = self._counts, len(self._sizes)
         times, log_p, many, share = floor(rate * steps), 0.0, 0, 1.0
@@ -300,7 +378,7 @@ class BatchSampling:
             share = float(np.exp(log_mass(pair, steps, likeliest)).sum())
             many = int(np.isin(counts, pair).sum())
         if share < 1:
-            log_p = _log_upper(many, self.records, _log_odds(share))
+            log_p = _log_upper(many, records, _log_odds(share))
         return _Tested(
             log_p=log_p,
             code="sampling.in_turns",
@@ -309,14 +387,14 @@ class BatchSampling:
                 "times": times,
                 "more": times + 1,
                 "batches": steps,
-                "expected": share * self.records,
+                "expected": share * records,
             },
         )
 
-    def _apart(self, sizes: _Sizes) -> _Tested:
+    def _apart_test(self, sizes: _Sizes, records: int) -> _Tested:
         """Test whether consecutive batches have too few records in common."""
         common, trials = sum(self._common), np.minimum(sizes[1:], sizes[:-1]).sum()
-        mean, log_p = float((sizes[1:] / self.records * sizes[:-1]).sum()), 0.0
+        mean, log_p = float((sizes[1:] / records * sizes[:-1]).sum()), 0.0
         if common <= mean - 1:
             log_p = log_tails(common + 1, int(trials), _log_odds(mean / trials))[1]
         return _Tested(
@@ -326,19 +404,24 @@ class BatchSampling:
         )
 
 
-def _size_tests(
-    sizes: _Sizes, records: int, rate: float, *, steady: bool
-) -> tuple[_Tested, _Tested]:
-    """Test whether sizes vary too little, and whether they vary too much."""
-    low, high = _log_spread_tails(sizes, records) if steady else (0.0, 0.0)
-    numbers = {
-        "spread": sizes.std(),
-        "expected_spread": sqrt(records * rate * (1 - rate)),
-    }
-    return (
-        _Tested(log_p=low, code="sampling.not_poisson", numbers=numbers),
-        _Tested(log_p=high, code="sampling.groups", numbers=numbers),
+def _too_often(seen: int, chances: int, rate: float) -> _Tested:
+    """Test whether records come too often; more seldom is no fault."""
+    return _Tested(
+        log_p=_log_upper(seen, chances, _log_odds(rate)),
+        code="sampling.too_often",
+        numbers={"rate": seen / chances, "accounted": rate},
     )
+
+
+def _size_tests(sizes: _Sizes, records: int, rate: float) -> dict[str, _Tested]:
+    """Test whether sizes vary too little, and whether they vary too much."""
+    low, high = _log_spread_tails(sizes, records)
+    expected = sqrt(records * rate * (1 - rate))
+    numbers = {"spread": sizes.std(), "expected_spread": expected}
+    return {
+        "alike": _Tested(log_p=low, code="sampling.not_poisson", numbers=numbers),
+        "groups": _Tested(log_p=high, code="sampling.groups", numbers=numbers),
+    }
 
 
 def _log_spread_tails(sizes: _Sizes, records: int) -> tuple[float, float]:

@@ -100,6 +100,7 @@ class Federated:
         scaled: Whether the columns of its strategy are scaled to length 1.
         rate: At which users are really sampled, if the sampler picks canaries.
         points: Data points of a canary user.
+        counted: Whether the audit is told how many users there are.
     """
 
     told: Any
@@ -116,6 +117,7 @@ class Federated:
     scaled: bool = False
     rate: float = 1.0
     points: int = 2
+    counted: bool = False
     per_coordinate: int = 1
     key: Key = KEY
     seed: int = 0
@@ -157,6 +159,7 @@ class Federated:
             ),
             key=self.key,
             insertion=self.insertion,
+            users=self.users if self.counted else None,
             unchecked=("gradients",),
         )
 

@@ -118,7 +118,8 @@ class Twice(Federated):
 
 def test_a_user_who_is_twice_in_a_cohort_is_named(once):
     result = Twice(told=once, insertion=ONCE).run().finish()
-    assert "several times in one cohort" in fault_parts(result.faults[0])[0]
+    what = fault_parts(result.faults[0], "user")[0]
+    assert "a user is several times in one cohort" in what
     assert result.faults[0].probability == 0
 
 
@@ -126,7 +127,18 @@ def test_users_who_take_part_twice_and_are_accounted_for_once_are_named(once):
     result = Federated(told=once, insertion=ONCE, users=10).run().finish()
     assert result.verdict is Verdict.FAULT_FOUND
     assert [fault.stage for fault in result.faults] == [Stage.ACCOUNTING]
-    assert fault_parts(result.faults[0])[1] == "2 times in 4 rounds"
+    assert fault_parts(result.faults[0], "user")[1] == "2 times in 4 rounds"
+
+
+def test_users_of_a_known_number_are_held_against_the_sampling(sampled):
+    """Five of ten users in each round, where a fifth of them is accounted for."""
+    often = Federated(told=sampled, rounds=10, users=10, counted=True).run().finish()
+    assert often.verdict is Verdict.FAULT_FOUND
+    assert "sampling.too_often" in {fault.code for fault in often.faults}
+    right = Federated(told=sampled, rounds=10, users=25, counted=True).run().finish()
+    assert not right.faults
+    said = sentences(check_of(right, Stage.SAMPLING).findings, "user")
+    assert "users are in them at a rate of 0.2, where 0.2 is accounted for" in said
 
 
 def test_more_rounds_than_were_accounted_for_are_named(sampled):
@@ -184,8 +196,8 @@ def test_users_who_come_back_too_soon_are_named(twice_told, tmp_path, monkeypatc
     result = banded(twice_told, scaled=True, users=20).run().finish()
     often, soon = result.faults  # 20 users, 5 in a cohort
     assert (often.stage, soon.stage) == (Stage.ACCOUNTING, Stage.SAMPLING)
-    assert fault_parts(often)[2] == "at most 2"
-    assert fault_parts(soon)[1] == "after 4 rounds"
+    assert fault_parts(often, "user")[2] == "at most 2"
+    assert fault_parts(soon, "user")[1] == "after 4 rounds"
 
 
 class SentWeights(Postprocessor):

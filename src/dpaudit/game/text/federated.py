@@ -3,23 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dpaudit.game.text.terms import FaultText, Template, Values, counted
+from dpaudit.game.text.terms import FaultText, Template, counted
 
 __all__ = ["FAULTS", "SENTENCES"]
 
 _LATER: Final = (
     "canary clients are replies that the server adds, which are made after it"
 )
-
-
-def _cohorts(v: Values) -> str:
-    back = "none came back"
-    if v.apart:
-        back = f"the soonest came back {v.apart} later"
-    if v.separation > 1:
-        back += f", where {v.separation} are counted on"
-    times = "no user twice in one" if v.times == 1 else "some twice in one"
-    return f"cohorts of {v.rounds} rounds: {times}, {back}"
 
 
 SENTENCES: Final[Mapping[str, Template]] = {
@@ -45,7 +35,6 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "clipping bound",
     "users.sampled_would": "canaries are added to cohorts; insertion=Sampled() would "
     "look",
-    "users.cohorts": _cohorts,
     "clients.rounds_lost": lambda v: (
         f"{counted(v.rounds, 'round')} gave no model, as "
         "clients failed; nothing was released there, and it is not counted"
@@ -59,7 +48,6 @@ SENTENCES: Final[Mapping[str, Template]] = {
         f"in {counted(v.rounds, 'round')}; noise is larger than it must be"
     ),
 }
-_FEWER: Final = "an accountant that was told fewer compositions than "
 FAULTS: Final[Mapping[str, FaultText]] = {
     "clients.fewer_answered": FaultText(
         what="noise is for more clients than answered, so that one of them puts more "
@@ -69,28 +57,10 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         cause="a number that does not count who is asked, or clients that do not "
         "answer",
     ),
-    "users.several_times": FaultText(
-        what="a user is several times in one cohort, and clipped each time",
-        measured="{times} times",
-        expected="at most once",
-        cause="a sampler that draws users with replacement",
-    ),
-    "users.too_often": FaultText(
-        what="a user takes part more often than is accounted for",
-        measured="{times} times in {rounds} rounds",
-        expected="at most {accounted}",
-        cause=f"{_FEWER}a user has rounds",
-    ),
-    "users.too_soon": FaultText(
-        what="a user comes back sooner than the noise allows for",
-        measured="after {apart} rounds",
-        expected="at least {separation}",
-        cause="fewer users than rounds between visits times the cohort size",
-    ),
     "users.more_rounds": FaultText(
         what="users may take part in more rounds than are accounted for",
         measured="{rounds} rounds",
         expected="{accounted}",
-        cause=f"{_FEWER}were made",
+        cause="an accountant that was told fewer compositions than were made",
     ),
 }

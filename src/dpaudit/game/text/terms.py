@@ -30,6 +30,9 @@ class Terms:
 
     unit: str | None
     record: str
+    step: str
+    batch: str
+    batches: str
     per_record_gradients: str
     sums_over: str
     elsewhere: str
@@ -42,6 +45,9 @@ _TERMS: Final = {
     Unit.RECORD: Terms(
         unit=None,
         record="record",
+        step="step",
+        batch="batch",
+        batches="batches",
         per_record_gradients="per-record gradients",
         sums_over="over micro-batches and ranks",
         elsewhere="before the loader",
@@ -52,6 +58,9 @@ _TERMS: Final = {
     Unit.USER: Terms(
         unit=Unit.USER,
         record="user",
+        step="round",
+        batch="cohort",
+        batches="cohorts",
         per_record_gradients="per-user updates",
         sums_over="over clients",
         elsewhere="on a user's device",

@@ -61,7 +61,7 @@ class _Pass:
         for _ in range(batches):
             # The size of what was drawn before the audit is not known.
             most = self._noted.sampling.records
-            self._noted.hand(self._drawn.popleft() if self._drawn else most)
+            self._noted.hand(self._drawn.popleft() if self._drawn else most or 0)
 
 
 @final

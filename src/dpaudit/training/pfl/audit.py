@@ -46,6 +46,7 @@ from dpaudit.training.any_loop import (
     noise_watched,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
+from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.pfl.layout import StatisticsLayout
 from dpaudit.training.pfl.postprocessors import OnServer, OnUser
 from dpaudit.training.pfl.probing import Update, probe_users
@@ -64,15 +65,15 @@ from dpaudit.training.pfl.users import (
     user_id,
     with_canaries,
 )
-from dpaudit.training.pfl.visits import Visits
-from dpaudit.training.probe.report import Sensitivity, packed, unpacked
+from dpaudit.training.probe.report import Sensitivity
 from dpaudit.training.strategy_check import check_strategy
+from dpaudit.training.visits import Visits
 
 __all__ = ["PflAudit"]
 
 _NORM: Final = 2.0  # of a canary before clipping, over the clipping bound
 _KEPT: Final = 12  # real users' updates of a round, for a probe
-_STATE: Final = "pfl"
+_PICKED: Final = "picked"
 
 
 @final
@@ -103,6 +104,7 @@ class PflAudit:
         design: Design,
         key: Key,
         insertion: Insertion = Added(),  # noqa: B008 (a frozen value)
+        users: int | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
@@ -120,6 +122,8 @@ class PflAudit:
             key: The secret of this run; never use one twice.
             insertion: ``Added(participation=...)``: the audit adds canary users to
                 cohorts; ``Sampled()``: the training's own sampler picks them.
+            users: How many users there are without canaries, if they are sampled: how
+                often each takes part is then held against the accountant's sampling.
             layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
@@ -164,7 +168,9 @@ class PflAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.user_ids = tuple(user_id(i) for i in range(self.design.canaries))
         self._per_coordinate = per_coordinate(self.design)
-        self._visits = Visits()
+        self._visits = Visits(users)
+        self._picked = BatchSampling(self.design.canaries)  # by the training's sampler
+        self._picked_now: list[int] = []
         self._after: tuple[Postprocessor, ...] = ()
         self._clip = 0.0
         self._begun = False
@@ -252,7 +258,7 @@ class PflAudit:
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path, {_STATE: packed(self._visits.saved())})
+        self._audit.save(path, {**self._visits.saved(), **self._picked.saved(_PICKED)})
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
@@ -261,8 +267,8 @@ class PflAudit:
         """
         state = self._audit.read_state(path)
         self._audit.resume(state)
-        fields = {*self._visits.saved()}
-        self._visits.restore(dict(unpacked(state, _STATE, fields)))
+        self._visits.restore(state)
+        self._picked.restore(state, _PICKED)
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
@@ -292,7 +298,7 @@ class PflAudit:
         """Begin a round, and return the canaries that are added to its cohort."""
         self._clip, self._begun = clipping_bound(self._inside), True
         self._came[:], self._real[:] = 0, 0.0
-        self._updates = []
+        self._updates, self._picked_now = [], []
         self._visits.begin()
         if isinstance(self._insertion, Sampled):
             return np.zeros(0, np.int64)
@@ -358,6 +364,7 @@ class PflAudit:
         seen = [part[self._watched] / self._clip for part in (self._before, noisy)]
         self._audit.watch_noise(seen[1] - seen[0], self._noise, seen)
         self._visits.end()
+        self._picked.add(np.array(self._picked_now, np.int64))
         self._begun = False
 
     def _check_added(self) -> None:
@@ -387,18 +394,27 @@ class PflAudit:
             yield canary_tested(Stage.SAMPLING, "users.pass")
         else:
             yield not_checked(Stage.SAMPLING, "users.sampled_would")
-        yield from self._visits.checks(self._separation())
         yield not_checked(Stage.SIDE_PATHS, "side_paths.users_sum_only")
 
+    def _of_cohorts(self) -> Iterator[Finding]:
+        """Return what cohorts say of sampling; their size may be fixed."""
+        visits, sampled = self._visits.sampling, isinstance(self._insertion, Sampled)
+        share = 0.5 if sampled and visits.records else 1.0
+        if sampled:
+            yield from self._picked.found(self._rate, steady=False, share=share)[1]
+        if visits.most:  # users have names
+            checks, faults = visits.found(
+                self._rate,
+                steady=False,
+                share=share,
+                separation=self._separation(),
+                # Where users are sampled, the claim allows for any in every round.
+                most=self._times if self._rate == 1 else None,
+            )
+            yield from (*checks, *faults)
+
     def _faults(self) -> Iterator[Finding]:
-        picked = self.design.canaries if isinstance(self._insertion, Sampled) else 0
-        yield from self._visits.faults(
-            separation=self._separation(),
-            # Where users are sampled, the claim allows for any in every round.
-            most=self._times if self._rate == 1 else None,
-            canaries=picked,
-            rate=self._rate,
-        )
+        yield from self._of_cohorts()
         joins = self._joins(self.rounds)
         if joins > self._times:
             yield fault(
@@ -420,10 +436,11 @@ class _Coming:
         return self._audit._begin()
 
     def came(self, user: object) -> None:
-        audit, canary = self._audit, canary_of(user) is not None
-        if canary and isinstance(audit._insertion, Added):
-            return  # the audit's own doing
-        audit._audit.guard.run(audit._visits.came, user, canary=canary)
+        audit, canary = self._audit, canary_of(user)
+        if canary is None:
+            audit._audit.guard.run(audit._visits.came, user)
+        else:
+            audit._picked_now.append(canary)
 
 
 def _participation(
