@@ -16,12 +16,14 @@ from dpaudit import (
     PureDP,
     Verdict,
 )
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.configuration import StepSegment
-from dpaudit.game.findings import inconclusive
+from dpaudit.game.findings import Stage, Status, inconclusive
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
+from dpaudit.game.text.findings import sentence, sentences
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.layout import scattered
@@ -264,3 +266,124 @@ def test_a_result_is_the_same_after_it_was_written_and_read(curve):
     assert sum(again.scores.included) == Coins(key=KEY, count=1000).bits().sum()
     with pytest.raises(InvalidInputError, match="remarks"):
         Result.from_json(result.to_json().replace('"remarks":[]', '"remarks":1'))
+
+
+# What the loop says of its batches and of its accountant
+
+
+RECORDS = 300
+
+
+def sampled(rate=0.1, steps=30):
+    rng = np.random.default_rng(0)
+    return [np.flatnonzero(rng.random(RECORDS) < rate) for _ in range(steps)]
+
+
+def shuffled(epochs=3):
+    rng = np.random.default_rng(0)
+    return [b for _ in range(epochs) for b in rng.permutation(RECORDS).reshape(10, -1)]
+
+
+def told(batches, *, seed=0, **options):
+    """An audit that was told of batches, with next to no noise read."""
+    audit = started(
+        records=RECORDS, noise=2.26, unchecked=("gradients", "clipping"), **options
+    )
+    rng = np.random.default_rng(seed)
+    for batch in batches:
+        seen = audit.contributions() + 2.26 * rng.normal(size=1000)
+        audit.observe(seen, batch=batch)
+    return audit
+
+
+def check_of(result, stage):
+    checks = result.training.coverage.checks
+    return next(check for check in checks if check.stage is stage)
+
+
+def test_batches_that_are_poisson_samples_pass():
+    result = told(sampled()).finish()
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
+    check = check_of(result, Stage.SAMPLING)
+    assert check.status is Status.INSPECTED
+    assert "30 batches as they come" in sentences(check.findings)
+
+
+def test_a_loop_that_does_not_tell_of_batches_hears_what_would():
+    audit = started()
+    loop(audit, noise=2.26, steps=2)
+    (said,) = check_of(audit.finish(), Stage.SAMPLING).findings
+    assert "SumsAudit(..., records=...) and observe(..., batch=...)" in sentence(said)
+
+
+@pytest.mark.parametrize(
+    ("batches", "code"),
+    [
+        (sampled(0.16), "sampling.too_often"),
+        (shuffled(), "sampling.not_poisson"),
+        ([batch for batch in sampled() for _ in range(2)], "sampling.batch_repeated"),
+        ([np.tile(batch, 2) for batch in sampled()], "sampling.several_times"),
+    ],
+)
+def test_batches_that_are_no_poisson_samples_are_a_fault(batches, code):
+    result = told(batches).finish()
+    assert [fault.code for fault in result.faults] == [code]
+    assert result.verdict is Verdict.FAULT_FOUND
+
+
+def test_records_that_come_out_of_turn_are_a_fault():
+    cycle = Participation(every=3, cohorts=3)
+    parts = [np.arange(start, RECORDS, 3) for start in range(3)]
+    right = told(parts * 4, rate=1.0, participation=cycle).finish()
+    assert not right.faults
+    wrong = told([*parts * 3, *reversed(parts)], rate=1.0, participation=cycle)
+    assert [fault.code for fault in wrong.finish().faults] == ["sampling.too_soon"]
+
+
+def test_each_sum_has_a_batch_if_it_was_said_so():
+    for audit, given in ((started(), {"batch": [1]}), (started(records=9), {})):
+        audit.contributions()
+        with pytest.raises(InvalidRunError, match="opened with records"):
+            audit.observe(np.zeros(1000), **given)
+
+
+def test_batches_outlive_a_restart(tmp_path):
+    batches = sampled()
+    first = told(batches[:15])
+    first.save(tmp_path / "state.npz")
+    again = started(records=RECORDS, noise=2.26, unchecked=("gradients", "clipping"))
+    again.resume(tmp_path / "state.npz")
+    again.contributions()
+    again.observe(np.zeros(1000), batch=batches[0])
+    (fault,) = again.finish().faults
+    assert fault.code == "sampling.batch_repeated"
+    assert fault.numbers["later"] == 16
+
+
+@pytest.mark.parametrize(
+    ("history", "code"),
+    [
+        ([(2.26, 0.1, 30)], None),
+        ([(2.26, 0.1, 10), (2.0, 0.2, 20)], None),
+        ([(2.26, 0.1, 20)], "accounting.steps_missing"),
+        ([(3.0, 0.1, 30)], "accounting.noise_differs"),
+        ([(2.26, 0.05, 30)], "accounting.rate_differs"),
+    ],
+)
+def test_steps_are_compared_with_what_was_accounted_for(history, code):
+    result = told(sampled()).finish(accounted=history)
+    assert result.claim_test is result.training.accountant
+    found = {fault.code for fault in result.faults}
+    assert code in found if code else not found
+    assert check_of(result, Stage.ACCOUNTING).status is not Status.NOT_CHECKED
+
+
+def test_noise_is_held_against_what_was_accounted_for():
+    """As configured, and less than the accountant was told of."""
+    audit = started(knows_real_sums=True, noise=1.0)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        joined = audit.contributions()
+        audit.observe(joined + rng.normal(size=1000), real_sums=np.zeros(1000))
+    codes = {fault.code for fault in audit.finish(accounted=[(2.0, 0.1, 40)]).faults}
+    assert codes == {"accounting.noise_differs", "noise.scale"}

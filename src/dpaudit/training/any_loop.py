@@ -3,8 +3,10 @@
 Canaries live in coordinates that a public seed picks. Before the loop adds noise to a
 step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
 shows there. Nothing else is asked of the loop, so the sum may come from any framework.
-How the loop samples and clips its own records is not run through, but a probe can look
-at its clipping: it asks the loop's own function for the sums of chosen records.
+How the loop samples and clips its own records is not run through. If it says which
+records each sum is of, and what its accountant was told, these are tested; and a probe
+can look at its clipping: it asks the loop's own function for the sums of chosen
+records.
 
 A loop may also say what the sum was before canaries and noise. Real records are then no
 longer in the way: the guesser is one who knows all records but the canaries, and which
@@ -14,7 +16,7 @@ of them were sampled, as an accountant's proof allows. The threat model says so.
 from collections.abc import Collection
 from functools import wraps
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,11 +31,16 @@ from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting, Unit
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.canary_coverage import checks_of_sums
 from dpaudit.training.layout import scattered
 from dpaudit.training.noise import MOST_WATCHED
 from dpaudit.training.probe import ClippedSum, Tree, named_leaves, probe_sum
 from dpaudit.training.probe.report import Sensitivity
+from dpaudit.training.steps import history_compared
+
+if TYPE_CHECKING:
+    from dpaudit.accounting.history import History  # its package needs an extra
 
 __all__ = [
     "SumsAudit",
@@ -78,6 +85,8 @@ class SumsAudit:
         noise: The noise multiplier that the loop is configured with. Without it
             nothing is said of which fault would be detected; with ``knows_real_sums``
             the noise itself is also held against it, and against itself over steps.
+        records: How many records there are to sample from, if the loop will say with
+            each sum which of them are in its batch.
         layout_seed: Public seed of the canaries' coordinates.
         unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
             ``"clipping"``: without a check of these and without this the audit is
@@ -111,10 +120,14 @@ class SumsAudit:
         unit: Unit | str = Unit.RECORD,
         knows_real_sums: bool = False,
         noise: float | None = None,
+        records: int | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         count = coordinates_needed(design)
+        self._sampling = None if records is None else BatchSampling(records)
+        self._rate, self._participation = sample_rate, participation
+        self._strategy = strategy
         self._stated = noise
         self._noise = noise if knows_real_sums else None
         self._watched = noise_watched(count)
@@ -160,7 +173,11 @@ class SumsAudit:
         return self._joined.copy()
 
     def observe(
-        self, noisy_sums: ArrayLike, *, real_sums: ArrayLike | None = None
+        self,
+        noisy_sums: ArrayLike,
+        *,
+        real_sums: ArrayLike | None = None,
+        batch: ArrayLike | None = None,
     ) -> None:
         """Read what a step's noisy sum shows at the coordinates; this ends the step.
 
@@ -168,7 +185,14 @@ class SumsAudit:
             noisy_sums: One number for each coordinate, over the clipping norm.
             real_sums: The same of the sum before canaries and noise, if the audit was
                 opened with ``knows_real_sums=True``.
+            batch: Numbers of the records that the sum is of, as they were sampled, if
+                the audit was opened with ``records=...``.
         """
+        if (batch is not None) != (self._sampling is not None):
+            raise InvalidRunError(
+                "batch belongs to an audit that was opened with records=..., and to "
+                "each of its steps"
+            )
         if (real_sums is not None) != self._knows_real_sums:
             raise InvalidRunError(
                 "real_sums belong to an audit that was opened with "
@@ -181,6 +205,8 @@ class SumsAudit:
                 "what to put into it; add the clipping norm times contributions() "
                 "before the noise"
             )
+        if self._sampling is not None:
+            self._sampling.add([] if batch is None else batch)
         noisy = _numbers("noisy_sums", noisy_sums)
         real = np.zeros(1) if real_sums is None else _numbers("real_sums", real_sums)
         self._audit.observe(noisy - real, self._joined, noise=self._stated)
@@ -231,11 +257,14 @@ class SumsAudit:
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path)
+        self._audit.save(path, self._sampling and self._sampling.saved())
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
-        self._audit.resume(self._audit.read_state(path))
+        state = self._audit.read_state(path)
+        self._audit.resume(state)
+        if self._sampling is not None:
+            self._sampling.restore(state)
 
     def add(self, *found: Finding) -> None:
         """Take note of what else was observed, for the result.
@@ -247,19 +276,48 @@ class SumsAudit:
         """
         self._audit.add(*found)
 
-    def finish(self, *, claim: Guarantee | None = None) -> Result:
+    def finish(
+        self, *, claim: Guarantee | None = None, accounted: "History | None" = None
+    ) -> Result:
         """Guess, and judge.
 
         Args:
-            claim: What an accountant stands for, if a whole curve is known:
-                ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
+            claim: What an accountant stands for, if a whole curve is known and it is
+                not that of ``accounted``.
+            accounted: What the accountant was told: noise multiplier, sampling rate and
+                number of steps, as often as they changed. Its whole curve is tested,
+                and the steps that were made are compared with it.
         """
-        checks = checks_of_sums(
-            noise=bool(self._noise),
-            call="SumsAudit(..., knows_real_sums=True, noise=...)",
-            sampled=self._sampled,
-        )
-        return self._audit.finish(claim=claim, findings=checks)
+        self._audit.check_observed()
+        found = [
+            *checks_of_sums(
+                noise=bool(self._noise),
+                call="SumsAudit(..., knows_real_sums=True, noise=...)",
+                batches="SumsAudit(..., records=...) and observe(..., batch=...)",
+                sampled=self._sampled,
+            )
+        ]
+        rate, noise = self._rate, None
+        if accounted:
+            from dpaudit.accounting.curves import accountant_curve  # noqa: PLC0415
+            from dpaudit.accounting.history import noise_of_steps  # noqa: PLC0415
+
+            claim = accountant_curve(accounted) if claim is None else claim
+            rate = max(float(each) for _, each, _ in accounted)
+            if self._participation is None and self._strategy is None:
+                noise = noise_of_steps(accounted, self.steps)
+                found += history_compared(
+                    accounted, steps=self.steps, noise=self._stated, rate=self._rate
+                )
+        if self._sampling is not None:
+            turns = self._participation
+            checked, wrong = self._sampling.found(
+                rate,
+                separation=turns.every if turns else 1,
+                most=turns.participations(self.steps) if turns else None,
+            )
+            found += [*checked, *wrong]
+        return self._audit.finish(claim=claim, findings=found, accounted_noise=noise)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:

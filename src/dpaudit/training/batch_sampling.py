@@ -96,7 +96,6 @@ class BatchSampling:
 
     Attributes:
         records: As given.
-        most: The most batches that a record was in.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -118,6 +117,11 @@ class BatchSampling:
         self._last = np.zeros(0, np.int64)
         self._times = 0  # the most that a record was in one batch
         self._apart = 0  # the fewest steps from a record's batch to its next; 0 if none
+
+    @property
+    def batches(self) -> int:
+        """How many batches there were."""
+        return len(self._sizes)
 
     @property
     def most(self) -> int:

@@ -14,19 +14,25 @@ __all__ = ["checks_of_records", "checks_of_sums"]
 
 
 def checks_of_sums(
-    *, noise: bool, call: str, only_sums: bool = False, sampled: bool = True
+    *,
+    noise: bool,
+    call: str,
+    batches: str,
+    only_sums: bool = False,
+    sampled: bool = True,
 ) -> Iterator[Finding]:
     """Return how stages are checked where canaries are added to sums.
 
     Args:
         noise: Whether the noise itself is watched.
         call: What would watch it.
+        batches: What would test batches.
         only_sums: Whether that works only where canaries are added to sums.
         sampled: Whether records join some steps only, and the claim rests on that.
     """
     if not sampled:
         yield canary_tested(Stage.SAMPLING, "sums.every_step")
-    yield not_checked(Stage.SAMPLING, "sums.made_after")
+    yield not_checked(Stage.SAMPLING, "sums.batches_would", call=batches)
     yield not_checked(Stage.GRADIENTS, "probe.offered")
     yield not_checked(Stage.CLIPPING, "probe.offered")
     yield not_checked(Stage.AGGREGATION, "sums.made_after")

@@ -24,7 +24,12 @@ from dpaudit.game.findings import Finding, Stage, fault, inspected
 if TYPE_CHECKING:
     from dpaudit.accounting.history import History  # its package needs an extra
 
-__all__ = ["ConfiguredSteps", "accounting_compared", "accounting_faults"]
+__all__ = [
+    "ConfiguredSteps",
+    "accounting_compared",
+    "accounting_faults",
+    "history_compared",
+]
 
 _ROUNDING: Final = 1e-6  # relative, of what an accountant is told
 _fault = partial(fault, Stage.ACCOUNTING)
@@ -130,6 +135,29 @@ def accounting_faults(
     told = told_noise, told_rate
     if not (too_little or too_often or _covered(noise, rate, *told)):
         yield _fault("accounting.not_together")
+
+
+def history_compared(
+    history: "History", *, steps: int, noise: float | None, rate: float
+) -> Iterator[Finding]:
+    """Yield how a run whose steps are all alike compares with what was accounted for.
+
+    Args:
+        history: What the accountant was told: noise multiplier, rate, steps.
+        steps: How many were made.
+        noise: The multiplier of each; if it is not known, it is not compared.
+        rate: The sampling rate of each.
+
+    Example:
+        >>> found = history_compared([(1.0, 0.1, 20)], steps=30, noise=1.0, rate=0.1)
+        >>> [each.code for each in found]
+        ['accounting.compared', 'accounting.steps_missing']
+    """
+    noise = max(s for s, *_ in history) if noise is None else noise
+    alike = StepSegment(steps=steps, noise=noise, clip=None, rate=rate)
+    made = ConfiguredSteps([alike])
+    yield accounting_compared(made)
+    yield from accounting_faults(history, made)
 
 
 def accounting_compared(steps: ConfiguredSteps) -> Finding:

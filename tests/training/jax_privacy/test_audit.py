@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 from jax_privacy import clipped_grad, noise_addition
-from jax_privacy.batch_selection import CyclicPoissonSampling
+from jax_privacy.batch_selection import CyclicPoissonSampling, pad_to_multiple_of
 from jax_privacy.experimental.accounting import dpsgd_event
 from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 
@@ -503,3 +503,51 @@ def test_records_are_only_for_audits_of_records():
 def test_more_canaries_than_parameters_are_refused():
     with pytest.raises(InvalidInputError, match="there are only 399"):
         attach(params=jnp.zeros(399))
+
+
+# Batches
+
+
+def picked(batches, sampling=SAMPLING, event=EVENT, records=500):
+    grad_fn = clipped_grad(loss, l2_clip_norm=2.0, batch_argnums=(1, 2))
+    audit = JaxAudit(
+        PARAMS, grad_fn, sampling, event, design=design(), key=KEY, records=records
+    )
+    plain = noise_addition.gaussian_privatizer(stddev=2 * NOISE, prng_key=5)
+    wrapped = audit.wrap(plain)
+    state = wrapped.init(PARAMS)
+    for rows in batches:
+        _, state = wrapped.update(PARAMS, state)
+        state = audit.observe(state, batch=rows)
+    return audit
+
+
+def padded(rows):
+    return pad_to_multiple_of(rows, 32)
+
+
+def test_batches_of_jax_privacy_pass_and_those_of_a_fixed_size_do_not():
+    batches = [*map(padded, SAMPLING.batch_iterator(500, rng=1))]
+    result = picked(batches).finish()
+    assert not result.faults
+    checks = {check.stage: check for check in result.training.coverage.checks}
+    assert checks[Stage.SAMPLING].status is Status.INSPECTED
+    rng = np.random.default_rng(0)
+    fixed = [rng.choice(500, 50, replace=False) for _ in range(STEPS)]
+    (fault,) = picked(fixed).finish().faults
+    assert fault.code == "sampling.not_poisson"
+
+
+def test_cycles_of_jax_privacy_pass_and_rows_out_of_turn_do_not():
+    cycles = CyclicPoissonSampling(0.4, STEPS, cycle_length=4)
+    batches = [*cycles.batch_iterator(500, rng=1)]
+    assert not picked(batches, cycles, event=None).finish().faults
+    batches[9] = batches[8]
+    codes = {f.code for f in picked(batches, cycles, event=None).finish().faults}
+    assert "sampling.too_soon" in codes
+
+
+def test_a_step_without_its_batch_is_reported_in_finish():
+    result = picked([None]).finish
+    with pytest.raises(InvalidRunError, match="opened with records"):
+        result()

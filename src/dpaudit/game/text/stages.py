@@ -170,6 +170,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "call.offered_for_sums": "{call} would look at it, if canaries are added to sums",
     "sums.every_step": "canaries join every step, as the claim allows every {record} "
     "to",
+    "sums.batches_would": "canaries are added to sums, which are made after it; {call} "
+    "would look at it",
     "sums.made_after": "canaries are added to sums, which are made after it",
     "sums.nothing_else": "an audit sees the sums that it is handed, and nothing else "
     "that leaves",

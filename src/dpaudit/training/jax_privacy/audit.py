@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from functools import wraps
 from math import sqrt
 from pathlib import Path
-from typing import Self, final
+from typing import Final, Self, final
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from dp_accounting import DpEvent
 from jax_privacy.batch_selection import CyclicPoissonSampling
 from jax_privacy.clipping import BoundedSensitivityCallable
 from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpaudit._progress import progress_note
 from dpaudit.accounting.curves import accountant_curve
@@ -34,7 +34,6 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
-from dpaudit.game.configuration import StepSegment
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, noted
 from dpaudit.game.result import Result
@@ -44,6 +43,7 @@ from dpaudit.training.any_loop import (
     noise_watched,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.canary_coverage import checks_of_records, checks_of_sums
 from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
 from dpaudit.training.jax_privacy.privatizer import (
@@ -68,14 +68,12 @@ from dpaudit.training.jax_privacy.setup import (
 )
 from dpaudit.training.probe import ClippedSum, probe_sum
 from dpaudit.training.probe.report import Sensitivity
-from dpaudit.training.steps import (
-    ConfiguredSteps,
-    accounting_compared,
-    accounting_faults,
-)
+from dpaudit.training.steps import history_compared
 from dpaudit.training.strategy_check import check_strategy
 
 __all__ = ["JaxAudit"]
+
+_PADDING: Final = -1  # the number of a row that is none
 
 
 @final
@@ -109,6 +107,7 @@ class JaxAudit:
         noise: float | None = None,
         strategy: Strategy | None = None,
         participation: Participation | None = None,
+        records: int | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
@@ -133,6 +132,8 @@ class JaxAudit:
                 reads it from an execution plan.
             participation: When canaries participate; as the cycles of the batch
                 selection if left out, and no more often than these.
+            records: How many records the batch selection picks from, those of canaries
+                too, if ``observe`` will be told which it picked.
             layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
@@ -158,6 +159,7 @@ class JaxAudit:
         self._strategy, self._insertion = strategy, insertion
         self._rate, self._sampled = rate, rate < 1 or participation is not None
         self._separation = cycles.every if cycles else 1
+        self._sampling = None if records is None else BatchSampling(records)
         self._tree = TreeLayout.of(params, coordinates_needed(design), seed=layout_seed)
         layout = self._tree.layout
         # What is added to a sum can be told from what was there; records cannot.
@@ -190,7 +192,7 @@ class JaxAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
 
     @classmethod
-    def of_plan(
+    def of_plan(  # noqa: PLR0913 (as above)
         cls,
         config: BandMFExecutionPlanConfig,
         params: Tree,
@@ -199,6 +201,7 @@ class JaxAudit:
         design: Design,
         key: Key,
         participation: Participation | None = None,
+        records: int | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> Self:
@@ -212,6 +215,7 @@ class JaxAudit:
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
             participation: When canaries participate; as the plan's cycles if left out.
+            records: As above.
             layout_seed: Public seed of the canaries' coordinates.
             unchecked: As above.
         """
@@ -226,6 +230,7 @@ class JaxAudit:
             noise=noise_of(config),
             strategy=strategy_of(config),
             participation=participation,
+            records=records,
             layout_seed=layout_seed,
             unchecked=unchecked,
         )
@@ -264,7 +269,7 @@ class JaxAudit:
         weights = self._insertion.norm * self._audit.draws.included
         return canary_records(data, self._tree.layout, weights)
 
-    def observe(self, state: Tree) -> Tree:
+    def observe(self, state: Tree, *, batch: ArrayLike | None = None) -> Tree:
         """Read the step that was taken, and return the state for the next one.
 
         Call it after every step, outside compiled code. It raises nothing: what is
@@ -273,13 +278,20 @@ class JaxAudit:
         Args:
             state: What the wrapped privatizer's ``update`` returned as its state, or
                 any tree that holds it, such as the state of an ``optax.chain``.
+            batch: The rows that the batch selection picked for the step, padded or not,
+                if the audit was opened with ``records=...``.
         """
-        self._audit.guard.run(self._observe, state)
+        self._audit.guard.run(self._observe, state, batch)
         if self._audit.guard.failure is not None:
             return cleared(state)
         return exchange(state, self._joining())
 
-    def _observe(self, state: Tree) -> None:
+    def _observe(self, state: Tree, batch: ArrayLike | None) -> None:
+        if (batch is not None) != (self._sampling is not None):
+            raise InvalidRunError(
+                "batch belongs to an audit that was opened with records=..., and to "
+                "each of its steps: audit.observe(noise_state, batch=rows)"
+            )
         step, seen, real = find(state)
         before = self._audit.likelihood.steps
         if step != before + 1:
@@ -288,6 +300,9 @@ class JaxAudit:
                 "before; call noise_state = audit.observe(noise_state) once after "
                 "every step"
             )
+        if self._sampling is not None:
+            rows = np.asarray(batch)
+            self._sampling.add(rows[rows != _PADDING])
         joined, parts = self._expected(), [real / self._norm, seen / self._norm]
         sums = parts[1] - parts[0]
         self._audit.observe(sums, joined, noise=self._stated, clip=self._norm)
@@ -338,14 +353,17 @@ class JaxAudit:
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path)
+        self._audit.save(path, self._sampling and self._sampling.saved())
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
 
         The privatizer's state is part of the training's own checkpoint.
         """
-        self._audit.resume(self._audit.read_state(path))
+        state = self._audit.read_state(path)
+        self._audit.resume(state)
+        if self._sampling is not None:
+            self._sampling.restore(state)
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
@@ -354,16 +372,30 @@ class JaxAudit:
         Args:
             claim: What the accountant stands for, if not the curve of the event.
         """
+        self._audit.check_observed()
         found = [*self._checks(), *self._of_strategy()]
         if claim is None and self._history:
             claim = accountant_curve(self._history)
             found += self._of_accounting(self._history)
+        if self._sampling is not None:
+            found += self._of_batches(self._sampling)
         return self._audit.finish(
             claim=claim,
             findings=found,
             accounted_noise=self._accounted_noise(),
             unmodelled=self._unmodelled(),
         )
+
+    def _of_batches(self, sampling: BatchSampling) -> Iterator[Finding]:
+        """Hold batches against the rate accounted for, or the cycles."""
+        history, cycles, steps = self._history, self._separation, sampling.batches
+        told = [rate for _, rate, _ in history or ()] if cycles == 1 else []
+        checks, faults = sampling.found(
+            max(told, default=self._rate),
+            separation=cycles,
+            most=-(-steps // cycles) if cycles > 1 else None,
+        )
+        yield from (*checks, *faults)
 
     def _unmodelled(self) -> Finding | None:
         """Return why canaries may be other than a clipping norm each."""
@@ -403,18 +435,17 @@ class JaxAudit:
 
     def _of_accounting(
         self, history: list[tuple[float, float, int]]
-    ) -> tuple[Finding, ...]:
+    ) -> Iterator[Finding]:
         """Hold the steps that were made against the event that was accounted for.
 
         In cycles, and with correlated noise, an entry of it is not a step.
         """
         if self._strategy or self._separation > 1:
-            return ()
-        noise = max(s for s, *_ in history) if self._stated is None else self._stated
+            return
         steps = self._audit.likelihood.steps
-        alike = StepSegment(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
-        made = ConfiguredSteps([alike])
-        return accounting_compared(made), *accounting_faults(history, made)
+        yield from history_compared(
+            history, steps=steps, noise=self._stated, rate=self._rate
+        )
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
@@ -439,6 +470,7 @@ class JaxAudit:
             call="JaxAudit(..., noise=...)",
             only_sums=True,
             sampled=self._sampled,
+            batches="JaxAudit(..., records=...) and observe(..., batch=rows)",
         )
         if isinstance(self._insertion, Records):
             clip = self._clip
