@@ -5,10 +5,10 @@
     python examples/flower_users.py --examples 20          # users of unlike weight
     python examples/flower_users.py --nodes                # canaries that are nodes
 
-Ten users, and among them 2,000 canary users, 400 in each of five rounds, in Flower's
-simulation. The second run adds a sixth of the noise that is stated. In the third,
-canary users have 20 examples and the others one. The exit code is the verdict's: 1 if
-refuted.
+Ten users, and among them 1,000 canary users, all of them in each of four rounds, in
+Flower's simulation. The second run adds a sixth of the noise that is stated. In the
+third, canary users have 20 examples and the others one. The exit code is the verdict's:
+1 if refuted.
 """
 
 import argparse
@@ -27,7 +27,6 @@ from flwr.serverapp.strategy import (
 from flwr.simulation import run_simulation
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, Result
-from dpaudit.dpsgd.participation import Participation
 from dpaudit.training.flower import (
     FlowerAudit,
     Nodes,
@@ -36,8 +35,9 @@ from dpaudit.training.flower import (
     canary_mod,
 )
 
-USERS, ROUNDS, CLIP, NOISE = 10, 5, 1.0, 4.0
-CLAIM = ApproxDP(epsilon=GaussianDP(mu=1 / NOISE).epsilon_at(1e-5), delta=1e-5)
+USERS, ROUNDS, CLIP, NOISE = 10, 4, 1.0, 8.0
+CURVE = GaussianDP(mu=ROUNDS**0.5 / NOISE)
+CLAIM = ApproxDP(epsilon=CURVE.epsilon_at(1e-5), delta=1e-5)
 FEATURES = 2100
 
 users = ClientApp(mods=[canary_mod])
@@ -69,16 +69,11 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
-        canaries = 200 if args.nodes else 2000
-        participation = (
-            None if args.nodes else Participation(every=ROUNDS, cohorts=ROUNDS)
-        )
+        canaries = 200 if args.nodes else 1000
         design = Design(
             canaries=canaries, rules=OneRun(guesses=canaries // 5), claim=CLAIM
         )
-        clients = USERS + (
-            canaries if args.nodes else canary_clients(design, participation)
-        )
+        clients = USERS + (canaries if args.nodes else canary_clients(design))
         nodes = clients if args.nodes else USERS
         base = FedAvg(
             fraction_evaluate=0.0, min_available_nodes=nodes, min_train_nodes=nodes
@@ -93,10 +88,7 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
             design=design,
             key=Key.generate(),
             insertion=Nodes() if args.nodes else Replies(),
-            participation=participation,
             examples=args.examples,
-            # Replies are added by the server; nodes are sampled as others are.
-            unchecked=() if args.nodes else ("sampling",),
         )
         print("commitment, to publish before the run:", audit.commitment.sha256)
         strategy.noise_multiplier /= args.divide_noise_by  # the bug, if any

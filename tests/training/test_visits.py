@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpaudit.game.findings import Stage
+from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.training.visits import Visits
 
@@ -19,13 +19,13 @@ def visited(*cohorts, users=None):
 
 
 def faults(visits, rate=1.0, **claimed):
-    return visits.sampling.found(rate, steady=False, **claimed)[1]
+    found = visits.findings(rate, **claimed)
+    return [each for each in found if each.status is Status.FAULT]
 
 
 def test_users_in_turn_are_no_fault():
     visits = visited("ab", "cd", "ab", "cd")
-    (check,), wrong = visits.sampling.found(1.0, separation=2, most=2)
-    assert not wrong
+    (check,) = visits.findings(1.0, separation=2, most=2)
     said = sentence(check, "user")
     assert said == (
         "4 cohorts as they come: no user twice in one, none in more than 2 of them; "
@@ -60,8 +60,7 @@ def test_users_who_take_part_more_often_than_is_accounted_for_are_named():
 
 def test_users_without_names_are_not_counted():
     visits = visited([None, None], [None])
-    assert visits.sampling.most == 0
-    assert not faults(visits, most=0)
+    assert not [*visits.findings(1.0, most=0)]
 
 
 def test_a_round_that_begins_anew_is_forgotten():
@@ -87,3 +86,19 @@ def test_users_of_a_known_number_are_held_against_the_rate():
     often = faults(visited(*cohorts, users=100), 0.2)
     assert "sampling.favoured" in {fault.code for fault in often}
     assert "users in" in fault_parts(often[0], "user")[1]
+
+
+def test_canaries_that_the_sampler_picks_are_tested_by_themselves():
+    """Ten rounds of a hundred: at 0.2 there are 200 visits, give or take 13."""
+    named = {}
+    for each in (20, 24, 30):
+        visits = Visits(canaries=100)
+        rng = np.random.default_rng(0)
+        for _ in range(10):
+            for canary in rng.choice(100, each, replace=False).tolist():
+                visits.picked(canary)
+            visits.end()
+        again = Visits(canaries=100)
+        again.restore(visits.saved())
+        named[each] = [fault.code for fault in faults(again, 0.2)]
+    assert named == {20: [], 24: [], 30: ["sampling.too_often"]}

@@ -139,11 +139,13 @@ def opened(
     return audit, strategy
 
 
-def train(audit, *, rounds=3, real=10, app=None, nodes=None, seed=1, **grid):
+def train(
+    audit, *, rounds=3, real=10, app=None, nodes=None, seed=1, kind=LocalGrid, **grid
+):
     """Train through ``start``; return the models before and after each round."""
     np.random.seed(seed)  # noqa: NPY002 (what Flower draws its noise from)
     everyone = range(100, 100 + real) if nodes is None else nodes
-    grid = LocalGrid(everyone, app or client_app(), **grid)
+    grid = kind(everyone, app or client_app(), **grid)
     models = []
 
     def keep(_round, arrays):

@@ -94,16 +94,47 @@ def test_the_coverage_says_what_each_way_runs_through(way):
     assert "record" not in said
 
 
-def test_sampling_is_not_looked_at_by_replies_where_a_claim_rests_on_turns():
-    for unchecked, status in (
-        ((), Status.NOT_CHECKED),
-        (("sampling",), Status.ACCEPTED),
-    ):
-        participation = Participation(every=2, cohorts=2)
-        audit, _ = opened(participation=participation, unchecked=unchecked)
-        train(audit, rounds=1)
-        checks = checks_of(audit.finish())
-        assert checks[Stage.SAMPLING].status is status
+class TakingTurns(LocalGrid):
+    """One half of the nodes is there in each round."""
+
+    def get_node_ids(self):
+        return list(self.nodes)[sum(map(bool, self.sent)) % 2 :: 2]
+
+
+def test_clients_are_held_against_the_turns_that_the_claim_rests_on():
+    turns = Participation(every=2, cohorts=2)
+    audit, _ = opened(participation=turns, real=5)
+    train(audit, rounds=2, kind=TakingTurns)
+    result = audit.finish()
+    assert not result.faults
+    assert checks_of(result)[Stage.SAMPLING].status is Status.INSPECTED
+    audit, _ = opened(participation=turns)
+    train(audit, rounds=2)
+    result = audit.finish()
+    (fault,) = result.faults
+    assert fault.stage is Stage.ACCOUNTING
+    assert fault_parts(fault, "user")[1:3] == ("2 times in 2 rounds", "at most 1")
+    assert "a user takes part more often than is accounted for" in str(result)
+
+
+def test_clients_who_are_sampled_are_held_against_the_rate():
+    """All of ten clients in each of 30 rounds, where half of them is accounted for."""
+    way = Nodes(sample_rate=0.5)
+    audit, _ = opened(plan=design(20), insertion=way, users=10)
+    train(audit, nodes=range(1, 31), rounds=30, app=client_app(canary_mod))
+    codes = {fault.code for fault in audit.finish().faults}
+    assert "sampling.too_often" in codes
+
+
+def test_visits_outlive_a_restart(tmp_path):
+    turns = Participation(every=2, cohorts=2)
+    first, _ = opened(participation=turns)
+    train(first, rounds=1)
+    first.save(tmp_path / "state.npz")
+    again, _ = opened(participation=turns)
+    again.resume(tmp_path / "state.npz")
+    train(again, rounds=1)
+    assert [f.code for f in again.finish().faults] == ["accounting.participations"]
 
 
 def test_clipping_on_clients_is_looked_at_by_nodes_alone():

@@ -100,7 +100,7 @@ def test_users_who_are_sampled_more_often_than_told_are_named(sampled):
 
 
 def test_canaries_that_the_audit_draws_come_at_the_accountants_rate(sampled):
-    result = Federated(told=sampled, rounds=10).run().finish()
+    result = Federated(told=sampled, rounds=10, counted=True).run().finish()
     assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     assert check_of(result, Stage.SAMPLING).status is Status.INSPECTED
     assert result.training.steps == 10
@@ -128,6 +128,14 @@ def test_users_who_take_part_twice_and_are_accounted_for_once_are_named(once):
     assert result.verdict is Verdict.FAULT_FOUND
     assert [fault.stage for fault in result.faults] == [Stage.ACCOUNTING]
     assert fault_parts(result.faults[0], "user")[1] == "2 times in 4 rounds"
+
+
+def test_users_of_an_unknown_number_leave_sampling_unchecked(sampled):
+    result = Federated(told=sampled, rounds=3).run().finish()
+    check = check_of(result, Stage.SAMPLING)
+    assert check.status is Status.NOT_CHECKED
+    assert "users=..." in sentences(check.findings)
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 def test_users_of_a_known_number_are_held_against_the_sampling(sampled):

@@ -34,7 +34,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "users.cut": "canaries are users, and pass it as users do, at {norm:g} times the "
     "clipping bound",
     "users.sampled_would": "canaries are added to cohorts; insertion=Sampled() would "
-    "look",
+    "look, or users=... if it is known how many there are",
     "clients.rounds_lost": lambda v: (
         f"{counted(v.rounds, 'round')} gave no model, as "
         "clients failed; nothing was released there, and it is not counted"

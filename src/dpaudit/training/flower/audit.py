@@ -53,6 +53,7 @@ from dpaudit.training.flower.setup import (
 from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Arrays, Layout
 from dpaudit.training.probe.report import LEAST, Sensitivity
+from dpaudit.training.visits import Visits
 
 __all__ = ["FlowerAudit"]
 
@@ -82,6 +83,7 @@ class FlowerAudit:
         key: Key,
         insertion: Insertion = Replies(),  # noqa: B008 (a frozen value)
         participation: Participation | None = None,
+        users: int | None = None,
         examples: int = 1,
         in_order: bool = False,
         layout_seed: int = 0,
@@ -98,7 +100,11 @@ class FlowerAudit:
             key: The secret of this run; never use one twice.
             insertion: How canary clients come in: ``Replies()`` or ``Nodes()``.
             participation: Who participates when; everybody in every round if left out.
-                ``Participation(every=50, cohorts=50)``: each in one of 50 rounds.
+                ``Participation(every=50, cohorts=50)``: each in one of 50 rounds. Real
+                clients that take part more often are named.
+            users: How many clients there are without canaries, if ``Nodes(sample_rate=
+                ...)`` says that they are sampled: how often each takes part is then
+                held against that.
             examples: How many examples a canary client reports.
             in_order: Whether replies are added up in an order of their content. Sums
                 of floats depend on the order in which clients answer, so that a run
@@ -156,6 +162,9 @@ class FlowerAudit:
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
+        picked = isinstance(insertion, Nodes) and rate < 1
+        self._rate = rate
+        self._visits = Visits(users, canaries=design.canaries if picked else 0)
         self._now: Round | None = None
         self._lost, self._silent, self._beyond = 0, 0, 0
         self._share = 1.0  # of the clients that noise is for, those that answered
@@ -227,6 +236,7 @@ class FlowerAudit:
         replies: int,
         asked: Collection[int] | None = None,
         heard: Collection[int] | None = None,
+        clients: Collection[object] = (),
     ) -> None:
         """Read what a round came to.
 
@@ -235,8 +245,9 @@ class FlowerAudit:
             replies: How many clients answered.
             asked: Canaries that were sampled; all that take part if left out.
             heard: Canaries that answered; all that take part if left out.
+            clients: Names of those that answered and are no canaries.
         """
-        self._audit.guard.run(self._read, arrays, replies, asked, heard)
+        self._audit.guard.run(self._read, arrays, replies, asked, heard, clients)
 
     def _read(
         self,
@@ -244,6 +255,7 @@ class FlowerAudit:
         replies: int,
         asked: Collection[int] | None,
         heard: Collection[int] | None,
+        clients: Collection[object],
     ) -> None:
         now, self._now = self._now, None
         if now is None:
@@ -254,6 +266,12 @@ class FlowerAudit:
         if arrays is None:
             self._lost += 1
             return
+        self._visits.begin()
+        for client in clients:
+            self._visits.came(client)
+        for canary in heard or ():
+            self._visits.picked(canary)
+        self._visits.end()
         taking = {answer.canary for answer in now.answers}
         silent = set() if heard is None else taking - set(heard)
         self._silent += len(silent if asked is None else silent & set(asked))
@@ -317,7 +335,7 @@ class FlowerAudit:
         """
         counts = np.array([self._lost, self._silent, self._beyond])
         norm = np.array([Stated.by(self._flwr_strategy).norm, self._share])
-        more: State = {_ROUNDS: counts, _NORM: norm}
+        more: State = {_ROUNDS: counts, _NORM: norm, **self._visits.saved()}
         self._audit.save(path, more)
 
     def resume(self, path: str | Path) -> None:
@@ -332,6 +350,7 @@ class FlowerAudit:
             )
         self._lost, self._silent, self._beyond = saved_counts(state, _ROUNDS, 3)
         self._share = float(share)
+        self._visits.restore(state)
         self._audit.resume(state)
 
     def claim(self) -> GaussianDP | None:
@@ -339,11 +358,15 @@ class FlowerAudit:
         rounds = self.rounds
         if not (self._noise and rounds):
             return None
-        most = max(
-            (self._participation or Participation()).participations(rounds, cohort)
-            for cohort in range((self._participation or Participation()).cohorts)
+        return GaussianDP(
+            mu=sqrt(self._most()) / self._noise, adjacency=Adjacency.ZERO_OUT
         )
-        return GaussianDP(mu=sqrt(most) / self._noise, adjacency=Adjacency.ZERO_OUT)
+
+    def _most(self) -> int:
+        """Return in how many of the rounds so far a client may have taken part."""
+        turns = self._participation or Participation()
+        cohorts = range(turns.cohorts)
+        return max(turns.participations(self.rounds, cohort) for cohort in cohorts)
 
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
@@ -360,7 +383,14 @@ class FlowerAudit:
         )
         return self._audit.finish(
             claim=self.claim() if claim is None else claim,
-            findings=[*checks, *self._faults(), *self._remarks()],
+            findings=[
+                *checks,
+                *self._visits.findings(
+                    self._rate, most=self._most() if self._participation else None
+                ),
+                *self._faults(),
+                *self._remarks(),
+            ],
             unmodelled=self._unmodelled(),
         )
 

@@ -74,6 +74,7 @@ class Audited(Protocol):
         replies: int,
         asked: Collection[int] | None = None,
         heard: Collection[int] | None = None,
+        clients: Collection[object] = (),
     ) -> None:
         """Read what a round came to."""
         ...
@@ -137,6 +138,7 @@ class AuditedStrategy(Strategy):
         came = list(replies)
         if self._audit.in_order:
             came.sort(key=_digest)
+        answered = [m.metadata.src_node_id for m in came if m.has_content()]
         by_node = {m.metadata.src_node_id: m for m in came if m.has_content()}
         real = [m for node, m in by_node.items() if node not in self._nodes]
         like = real[0].content if real else None
@@ -155,6 +157,8 @@ class AuditedStrategy(Strategy):
             replies=sum(message.has_content() for message in came),
             asked=None if heard is None else self._asked,
             heard=heard,
+            # Node 0 is nobody, as of replies that a simulation makes itself.
+            clients=[node or None for node in answered if node not in self._nodes],
         )
         self._round = None
         return arrays, metrics

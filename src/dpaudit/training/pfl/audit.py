@@ -46,7 +46,6 @@ from dpaudit.training.any_loop import (
     noise_watched,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
-from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.pfl.layout import StatisticsLayout
 from dpaudit.training.pfl.postprocessors import OnServer, OnUser
 from dpaudit.training.pfl.probing import Update, probe_users
@@ -73,7 +72,6 @@ __all__ = ["PflAudit"]
 
 _NORM: Final = 2.0  # of a canary before clipping, over the clipping bound
 _KEPT: Final = 12  # real users' updates of a round, for a probe
-_PICKED: Final = "picked"
 
 
 @final
@@ -168,9 +166,10 @@ class PflAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.user_ids = tuple(user_id(i) for i in range(self.design.canaries))
         self._per_coordinate = per_coordinate(self.design)
-        self._visits = Visits(users)
-        self._picked = BatchSampling(self.design.canaries)  # by the training's sampler
-        self._picked_now: list[int] = []
+        self._visits = Visits(
+            users,
+            canaries=self.design.canaries if isinstance(insertion, Sampled) else 0,
+        )
         self._after: tuple[Postprocessor, ...] = ()
         self._clip = 0.0
         self._begun = False
@@ -258,7 +257,7 @@ class PflAudit:
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path, {**self._visits.saved(), **self._picked.saved(_PICKED)})
+        self._audit.save(path, self._visits.saved())
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
@@ -268,7 +267,6 @@ class PflAudit:
         state = self._audit.read_state(path)
         self._audit.resume(state)
         self._visits.restore(state)
-        self._picked.restore(state, _PICKED)
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
@@ -298,7 +296,7 @@ class PflAudit:
         """Begin a round, and return the canaries that are added to its cohort."""
         self._clip, self._begun = clipping_bound(self._inside), True
         self._came[:], self._real[:] = 0, 0.0
-        self._updates, self._picked_now = [], []
+        self._updates = []
         self._visits.begin()
         if isinstance(self._insertion, Sampled):
             return np.zeros(0, np.int64)
@@ -364,7 +362,6 @@ class PflAudit:
         seen = [part[self._watched] / self._clip for part in (self._before, noisy)]
         self._audit.watch_noise(seen[1] - seen[0], self._noise, seen)
         self._visits.end()
-        self._picked.add(np.array(self._picked_now, np.int64))
         self._begun = False
 
     def _check_added(self) -> None:
@@ -396,25 +393,13 @@ class PflAudit:
             yield not_checked(Stage.SAMPLING, "users.sampled_would")
         yield not_checked(Stage.SIDE_PATHS, "side_paths.users_sum_only")
 
-    def _of_cohorts(self) -> Iterator[Finding]:
-        """Return what cohorts say of sampling; their size may be fixed."""
-        visits, sampled = self._visits.sampling, isinstance(self._insertion, Sampled)
-        share = 0.5 if sampled and visits.records else 1.0
-        if sampled:
-            yield from self._picked.found(self._rate, steady=False, share=share)[1]
-        if visits.most:  # users have names
-            checks, faults = visits.found(
-                self._rate,
-                steady=False,
-                share=share,
-                separation=self._separation(),
-                # Where users are sampled, the claim allows for any in every round.
-                most=self._times if self._rate == 1 else None,
-            )
-            yield from (*checks, *faults)
-
     def _faults(self) -> Iterator[Finding]:
-        yield from self._of_cohorts()
+        yield from self._visits.findings(
+            self._rate,
+            separation=self._separation(),
+            # Where users are sampled, the claim allows for any in every round.
+            most=self._times if self._rate == 1 else None,
+        )
         joins = self._joins(self.rounds)
         if joins > self._times:
             yield fault(
@@ -440,7 +425,7 @@ class _Coming:
         if canary is None:
             audit._audit.guard.run(audit._visits.came, user)
         else:
-            audit._picked_now.append(canary)
+            audit._visits.picked(canary)
 
 
 def _participation(
