@@ -64,7 +64,7 @@ def train_and_audit(
         sample_rate=RATE,
         noise=noise,
         knows_real_sums=True,
-        unchecked=("sampling",),  # canaries are added to sums, after it
+        records=len(pixels),
     )
     print(f"commitment: {audit.commitment.sha256}")  # before the run
 
@@ -74,18 +74,20 @@ def train_and_audit(
         norm=CLIP,
     )
     for _ in range(STEPS):
-        batch = rng.random(len(pixels)) < RATE
+        batch = np.flatnonzero(rng.random(len(pixels)) < RATE)
         real = clipped_sum(weights, pixels[batch], labels[batch]).ravel()
         total = real.copy()
         total[audit.coordinates] += CLIP * audit.contributions()  # canaries in
         noisy = total + rng.normal(scale=noise / divide_noise_by * CLIP, size=640)
         audit.observe(  # noisy sums out
-            noisy[audit.coordinates] / CLIP, real_sums=real[audit.coordinates] / CLIP
+            noisy[audit.coordinates] / CLIP,
+            real_sums=real[audit.coordinates] / CLIP,
+            batch=batch,
         )
         weights -= 0.5 / (RATE * len(pixels)) * noisy.reshape(weights.shape)
 
     accuracy = float(np.mean((pixels @ weights).argmax(axis=1) == labels))
-    return audit.finish(claim=curve), accuracy
+    return audit.finish(accounted=[(noise, RATE, STEPS)]), accuracy
 
 
 def main() -> None:

@@ -84,8 +84,8 @@ def train_and_audit(
         design=Design(canaries=1000, rules=OneRun(guesses=100), claim=CLAIM),
         key=key,
         insertion=Records(norm=CLIP) if as_records else Sums(),
-        # Canaries in sums come after the sampler; those that are records pass it.
-        unchecked=("gradients", "clipping") if as_records else ("sampling",),
+        records=len(labels) + (1000 if as_records else 0),
+        unchecked=("gradients", "clipping") if as_records else (),
     )
     publish(f"commitment: {audit.commitment.sha256}")  # before the run
     privatizer = audit.wrap(privatizer)
@@ -112,7 +112,7 @@ def train_and_audit(
         some = batch_selection.pad_to_multiple_of(rows, 256)
         batch = jax.tree.map(lambda part, some=some: part[some], data)
         params, states = step(params, states, batch, some == -1)
-        states = audit.observe(states)  # after every step
+        states = audit.observe(states, batch=rows)  # after every step
     return audit.finish()
 
 
