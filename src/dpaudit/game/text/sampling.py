@@ -11,12 +11,12 @@ __all__ = ["FAULTS", "SENTENCES", "TOLD_OTHERWISE"]
 def _turns(v: Values) -> str:
     back = "none came back"
     if v.apart:
-        back = f"the soonest came back {counted(v.apart, v.terms.step)} later"
+        back = f"the soonest came back {counted(v.apart, v.term_step)} later"
     if v.separation > 1:
         back += f", where {v.separation} are counted on"
     times = f"no {v.record} twice in one" if v.times <= 1 else "some twice in one"
     return (
-        f"{v.batches} {v.terms.batches} as they come: {times}, none in more than "
+        f"{v.batches} {v.term_batches} as they come: {times}, none in more than "
         f"{v.most} of them; {back}"
     )
 
@@ -24,7 +24,7 @@ def _turns(v: Values) -> str:
 SENTENCES: Final[Mapping[str, Template]] = {
     "sampling.no_batch": "no batch came from the loader that the audit was given: "
     "train on it",
-    "sampling.batches": "{batches} {terms.batches} as they come: {record}s are in "
+    "sampling.batches": "{batches} {term_batches} as they come: {record}s are in "
     "them at a rate of {rate:.4g}, where {accounted:.4g} is accounted for, none in "
     "more than {most} of them; sizes vary by {spread:.3g}, where "
     "{expected_spread:.3g} is expected",
@@ -37,7 +37,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "{steps} steps",
 }
 TOLD_OTHERWISE: Final = (
-    "an accountant that was told another {terms.batch} size or number of {record}s "
+    "an accountant that was told another {term_batch} size or number of {record}s "
     "than the run has"
 )
 _SHUFFLING: Final = "a loader that shuffles: each {record} comes once an epoch"
@@ -45,7 +45,7 @@ _IN_COMMON: Final = "{common} in common"
 _ONE_BATCH: Final = "one batch of it for each step"
 FAULTS: Final[Mapping[str, FaultText]] = {
     "sampling.several_times": FaultText(
-        what="a {record} is several times in one {terms.batch}, and clipped each time",
+        what="a {record} is several times in one {term_batch}, and clipped each time",
         measured="{times} times",
         expected="at most once",
         cause="several views of each {record} as rows of their own (augmentations), or "
@@ -58,64 +58,63 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         cause=TOLD_OTHERWISE,
     ),
     "sampling.not_poisson": FaultText(
-        what="{terms.batches} are not Poisson samples",
+        what="{term_batches} are not Poisson samples",
         measured="sizes that vary by {spread:.3g}",
         expected="{expected_spread:.3g}",
-        cause="{terms.batches} of a fixed size, as of a loader that shuffles",
+        cause="{term_batches} of a fixed size, as of a loader that shuffles",
     ),
     "sampling.batch_repeated": FaultText(
-        what="{terms.batch} {later} holds the same {record}s as {terms.batch} "
-        "{earlier}",
+        what="{term_batch} {later} holds the same {record}s as {term_batch} {earlier}",
         measured="the same {record}s",
-        expected="a new sample in every {terms.step}",
-        cause="a sampler that is seeded anew, or a {terms.batch} that is used again",
+        expected="a new sample in every {term_step}",
+        cause="a sampler that is seeded anew, or a {term_batch} that is used again",
     ),
     "sampling.favoured": FaultText(
         what="some {record}s are sampled more often than is accounted for",
-        measured="{many} {record}s in {times} or more of {batches} {terms.batches}",
+        measured="{many} {record}s in {times} or more of {batches} {term_batches}",
         expected="{expected:.3g}",
         cause="a sampler with weights, such as by class, length or loss",
     ),
     "sampling.groups": FaultText(
-        what="{terms.batch} sizes vary more than those of Poisson samples",
+        what="{term_batch} sizes vary more than those of Poisson samples",
         measured="sizes that vary by {spread:.3g}",
         expected="{expected_spread:.3g}",
         cause="{record}s that are sampled in groups, such as shards or clusters, or a "
-        "rate that changes from {terms.step} to {terms.step}",
+        "rate that changes from {term_step} to {term_step}",
     ),
     "sampling.sticky": FaultText(
-        what="consecutive {terms.batches} have too many {record}s in common",
+        what="consecutive {term_batches} have too many {record}s in common",
         measured=_IN_COMMON,
         expected="{expected:.4g}",
-        cause="a sampler that keeps {record}s for several {terms.step}s, or prefers "
+        cause="a sampler that keeps {record}s for several {term_step}s, or prefers "
         "some of them",
     ),
     "sampling.in_turns": FaultText(
         what="{record}s come in turns, and are not sampled independently in each "
-        "{terms.step}",
-        measured="{many} {record}s in {times} or {more} of {batches} {terms.batches}",
+        "{term_step}",
+        measured="{many} {record}s in {times} or {more} of {batches} {term_batches}",
         expected="at most about {expected:.4g}",
         cause=_SHUFFLING,
     ),
     "sampling.apart": FaultText(
-        what="consecutive {terms.batches} have too few {record}s in common",
+        what="consecutive {term_batches} have too few {record}s in common",
         measured=_IN_COMMON,
         expected="{expected:.4g}",
         cause=_SHUFFLING,
     ),
     "sampling.too_soon": FaultText(
         what="a {record} comes back sooner than is accounted for",
-        measured="after {apart} {terms.step}s",
+        measured="after {apart} {term_step}s",
         expected="at least {separation}",
-        cause="fewer {record}s than {terms.step}s between visits times the "
-        "{terms.batch} size, or a {terms.batch} that is drawn out of turn",
+        cause="fewer {record}s than {term_step}s between visits times the "
+        "{term_batch} size, or a {term_batch} that is drawn out of turn",
     ),
     "accounting.participations": FaultText(
         what="a {record} takes part more often than is accounted for",
-        measured="{times} times in {batches} {terms.step}s",
+        measured="{times} times in {batches} {term_step}s",
         expected="at most {accounted}",
         cause="an accountant that was told fewer compositions than a {record} has "
-        "{terms.step}s",
+        "{term_step}s",
     ),
     "sampling.several_batches": FaultText(
         what="a step adds up several batches, in each of which a {record} may be",

@@ -92,6 +92,9 @@ class Values(dict[str, Any]):
         super().__init__({name: _restored(value) for name, value in numbers.items()})
         self["record"], self["subject"] = terms.record, subject
         self["names"], self["terms"] = listed(subject), terms
+        # A finding may have numbers of these names.
+        self["term_step"], self["term_batch"] = terms.step, terms.batch
+        self["term_batches"] = terms.batches
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (a number of a finding)
         return self[name]
