@@ -73,7 +73,7 @@ class Coverage:
         >>> [str(stage) for stage in coverage.stages(Status.TESTED)]
         ['noise-scale']
         >>> len(coverage.checks), coverage.checks[0].status.value
-        (8, 'not checked')
+        (9, 'not checked')
         >>> [str(check.stage) for check in coverage.missing()]
         ['batch-sampling', 'per-example-gradients', 'clipping']
     """

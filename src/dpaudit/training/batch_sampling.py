@@ -39,7 +39,7 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import State, saved_counts
@@ -337,6 +337,8 @@ class BatchSampling:
 
     def _favoured(self, rate: float, steps: int, records: int) -> _Tested:
         """Test whether too many records are in too many batches of ``steps``."""
+        from scipy import stats  # noqa: PLC0415 (slow to import)
+
         counts = self._counts
         tails, found = (*_TAILS, min(1 / records, 0.5)), []
         for tail in tails:

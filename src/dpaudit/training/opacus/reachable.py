@@ -15,7 +15,6 @@ later step reads it, it is seen in what that step does.
 import functools
 import io
 import logging
-import pickle
 import random
 import sys
 import sysconfig
@@ -132,9 +131,19 @@ def _digest_of(value: object) -> str | None:  # noqa: PLR0911 (one for each kind
         return repr(sorted(map(repr, value)))
     if isinstance(value, torch.Generator):
         return digest(value.get_state())
-    if isinstance(value, np.random.Generator | np.random.RandomState | random.Random):
-        return blake2b(pickle.dumps(value), digest_size=8).hexdigest()
+    if isinstance(value, np.random.Generator):
+        return _in_words(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return _in_words(value.get_state(legacy=False))
+    if isinstance(value, random.Random):
+        return _in_words(value.getstate())
     return None
+
+
+def _in_words(state: object) -> str:
+    """Return the digest of a random state."""
+    with np.printoptions(threshold=sys.maxsize):
+        return blake2b(repr(state).encode(), digest_size=8).hexdigest()
 
 
 def _inside(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
