@@ -228,18 +228,10 @@ def bank(program):
 
 
 def skipping(program):
-    inputs, labels = program.data.tensors
-    with torch.no_grad():
-        usual = float(program.loss(program.network(inputs), labels))
-
     def step(batch):
-        inputs, labels = batch
-        program.optimizer.zero_grad()
-        value = program.loss(program.model(inputs), labels)
-        if float(value) > usual + 0.05:
+        if float(batch[0].mean()) < 0:
             return
-        value.backward()
-        program.optimizer.step()
+        program.plain(batch)
 
     program.step = step
     return "steps", None
