@@ -76,14 +76,14 @@ class BestCount:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealisedGuesses:
-    """The paper's AORA: the number of guesses *made* goes into the binomial.
+    """AORA as published: the number of guesses *made* goes into the binomial.
 
-    A guesser who stops when ahead is wrong in 20 / 34 / 46 % of runs at 100 / 1,000 /
-    10,000 canaries, at a nominal 5 % (Keinan, Shenfeld and Ligett,
-    https://arxiv.org/abs/2503.07199; docs/explanation/errata.md).
+    There is no general guarantee: a guesser who stops when ahead is wrong in 20 / 34 /
+    46 % of runs at 100 / 1,000 / 10,000 canaries, at a nominal 5 % (Keinan, Shenfeld
+    and Ligett, https://arxiv.org/abs/2503.07199; docs/explanation/errata.md).
     """
 
-    name: str = "the paper's AORA: guesses made in the binomial"
+    name: str = "AORA as published (no general guarantee)"
 
     def rejects(
         self, draws: Draws, claim: ApproxDP, alpha: float, rng: np.random.Generator

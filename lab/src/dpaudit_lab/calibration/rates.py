@@ -33,7 +33,7 @@ def exact_rate(case: Case) -> float:  # noqa: PLR0911 (one per kind)
 
     Example:
         >>> stops = "silent, stops when ahead"
-        >>> paper = "the paper's AORA: guesses made in the binomial"
+        >>> paper = "AORA as published (no general guarantee)"
         >>> case = Case(rule=paper, null=stops, canaries=100, alpha=0.05)
         >>> round(exact_rate(case), 3)
         0.202
