@@ -268,9 +268,9 @@ measured(
 )
 _LIMIT, _LIMIT_BY = "docs/explanation/limit.md", "python lab/measure/limit.py"
 for name, row, text, what in (
-    ("limit_1", "100 steps, q = 0.1", "0.585 [0.574, 0.597]", "table"),
-    ("limit_4", "| 4 |", "0.758 [0.749, 0.767]", "table"),
-    ("limit_12", "| 12 |", "0.841 [0.813, 0.870]", "table"),
+    ("limit_1", "100 steps, q = 0.1", "0.580 [0.577, 0.583]", "table"),
+    ("limit_4", "| 4 |", "0.757 [0.755, 0.759]", "table"),
+    ("limit_12", "| 12 |", "0.818 [0.814, 0.823]", "table"),
     ("limit_large", "| 6 |", "1.079 [1.063, 1.095]", "table"),
     ("limit_step", "| 40 |", "0.983", "table"),
     ("rounds_step", "one step, 1,000", "0.917 ± 0.009", "rounds --one-step"),

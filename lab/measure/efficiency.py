@@ -41,7 +41,7 @@ def main() -> None:
         for chart, (_, _, text) in zip(drawn, texts, strict=True)
         for line in text.splitlines()
     ]
-    head = "mechanism,curve,valid,runs,median,error,repeats"
+    head = "mechanism,curve,general guarantee,runs,median,error,repeats"
     write(args.out / "efficiency.csv", "\n".join([head, *rows]) + "\n")
     print("\n".join(worth(drawn)))
 

@@ -1,6 +1,6 @@
 """The limit of any audit, what our rules show of it, and a search for one above it.
 
-    python lab/measure/limit.py table     # the paper's settings (3 min)
+    python lab/measure/limit.py table     # the paper's settings (8 min)
     python lab/measure/limit.py below     # 21 mechanisms and sizes, exact medians
     python lab/measure/limit.py gap       # against every test and mechanism, tiny games
     python lab/measure/limit.py rounds --games 400     # the best rule, run (10 min)
@@ -60,14 +60,17 @@ from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
 from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.nearest_mechanism import Nearest
 from dpaudit.theory.power import bounds_by_count
+from dpaudit_lab.paper import adaptive_steps
+from dpaudit_lab.paper.training import EPSILON, MOST, NOISE
 
 ALPHA, DELTA = 0.05, 1e-5
-HEADLINE = TrainingSetup(steps=100, rate=0.1, noise=2.4224)
-ONE_STEP = TrainingSetup(steps=1, noise=2.149)
+HEADLINE = TrainingSetup(steps=100, rate=0.1, noise=NOISE[EPSILON])
+ONE_STEP = TrainingSetup(steps=1, noise=adaptive_steps.NOISE)
+# With how many coordinates simulated in each batch; of one step none are.
 SETTINGS = [
-    *(("headline", HEADLINE, 1000, s) for s in (1, 4, 8, 12, 16, 24)),
-    *(("headline", HEADLINE, 10_000, s) for s in (4, 6, 8)),
-    *(("one step", ONE_STEP, 1000, s) for s in (1, 12, 20, 40)),
+    *(("headline", HEADLINE, d, s, 160_000) for d, s in MOST),
+    *(("headline", HEADLINE, 10_000, s, 20_000) for s in (4, 6, 8)),
+    *(("one step", ONE_STEP, 1000, s, None) for s in (1, 12, 20, 40)),
 ]
 MECHANISMS = [
     *(LocalRandomisedResponse(epsilon=each) for each in (0.5, 1.0, 3.0)),
@@ -97,13 +100,14 @@ PLAYED: list[tuple[Played, int]] = [
 
 
 def table(asked: argparse.Namespace) -> None:
-    for name, training, coordinates, s in SETTINGS:
+    del asked
+    for name, training, coordinates, s, simulated in SETTINGS:
         most = training_limit(
             training,
             coordinates=coordinates,
             per_coordinate=s,
             alpha=ALPHA,
-            simulated=asked.simulated,
+            simulated=simulated,
         )
         print(f"{name}, {coordinates} coordinates of {s}: at most {most}", flush=True)
 
@@ -374,7 +378,6 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=tuple(COMMANDS))
-    parser.add_argument("--simulated", type=int, default=20_000)
     parser.add_argument("--games", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="seed of the first game")
     parser.add_argument("--coordinates", type=int, default=1000)

@@ -71,6 +71,26 @@ def test_every_picture_names_the_paper_s_number(here, monkeypatch):
     assert {title.partition(":")[0] for title in drawn.values()} == {"Figure 9"}
 
 
+def test_plain_pictures_have_the_paper_s_curves_and_no_words(
+    here, monkeypatch, tmp_path
+):
+    drawn = {}
+    monkeypatch.setattr(
+        "dpaudit_lab.pictures.curves.draw_chart",
+        lambda chart, path: drawn.update({path.suffix: chart}),
+    )
+    assert here("guesses", "--trials=2", "--plain").exit_code == 0
+    assert sorted(drawn) == [".pdf", ".png", ".svg"]
+    for chart in drawn.values():
+        assert chart.title == chart.caption == ""
+        assert chart.limits == chart.marks == ()
+        names = [curve.name for curve in chart.curves]
+        assert names == ["estimation", "bound (Steinke et al.)"]
+        assert {point.curve for point in chart.points} == set(names)
+    rows = (tmp_path / "f" / "guesses.csv").read_text("utf-8")
+    assert "no audit's median above" in rows  # the file has all points
+
+
 @pytest.mark.nightly
 def test_what_is_in_the_store_is_not_run_again(here, tmp_path):
     first = here("local-laplace", "--trials=2")
@@ -95,6 +115,7 @@ def test_what_is_in_the_store_is_not_run_again(here, tmp_path):
         (["figure-1"], "there is no figure 'figure-1'; choose one of guesses"),
         (["sets", "--trials=1"], "--trials must be a whole number >= 2"),
         (["sets", "--workers=0"], "workers must be a whole number >= 1"),
+        (["sets", "--plain", "--page=p.md"], "give --plain or --page"),
     ],
 )
 def test_misuse_exits_with_2_and_advice(here, arguments, advice):

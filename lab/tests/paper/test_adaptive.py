@@ -1,7 +1,9 @@
 """The figures of ORA and AORA: count in sets, and one step of DP-SGD."""
 
+import re
 from itertools import pairwise, product
 from math import exp, hypot, log
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +21,6 @@ from dpaudit_lab.paper.findings import Comparison, Observation, Verdict
 from dpaudit_lab.paper.names import FIGURES
 from dpaudit_lab.paper.one_game import OneGame
 from dpaudit_lab.paper.step_plans import PLANS
-from dpaudit_lab.pictures.chart import Look
 
 pytestmark = pytest.mark.nightly
 
@@ -116,9 +117,15 @@ def test_what_no_median_exceeds_is_that_of_the_best_tests_of_sets_of_one():
     p = 0.1 ** (1 / 100)
     assert sets.most(1) == pytest.approx(log(p / (1 - p)), abs=2e-4)
     alone = LocalGaussian(sigma=adaptive_steps.NOISE).output_likelihood(1000)
-    assert adaptive_steps.most(1) == pytest.approx(
-        limit(alone, alpha=0.05, delta=1e-5), abs=2e-3
-    )
+    assert adaptive_steps.most(1) == pytest.approx(limit(alone, alpha=0.05), abs=2e-3)
+
+
+def test_the_page_quotes_the_limits_of_one_step():
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "limit.md"
+    (row,) = re.findall(r"\n\| limit \| (.*) \|\n", page.read_text("utf-8"))
+    sizes = (1, 2, 4, 8, 12, 20)  # and 40, which the figure does not have
+    for size, quoted in zip(sizes, row.split(" | "), strict=False):
+        assert float(quoted) == pytest.approx(adaptive_steps.most(size), abs=6e-4)
 
 
 RULES = (
@@ -147,13 +154,19 @@ def read(store):
 
 
 @pytest.mark.parametrize(
-    ("name", "invalid"), [("sets", {AORA}), ("adaptive-steps", {ORA, AORA})]
+    ("name", "without"), [("sets", {AORA}), ("adaptive-steps", {ORA, AORA})]
 )
-def test_the_rules_that_are_not_valid_are_marked(read, name, invalid):
-    chart = read(name).chart
-    assert {c.name for c in chart.curves if c.look is Look.INVALID} == invalid
-    for curve in chart.curves:
-        assert curve.legend.endswith("(not valid)") is (curve.name in invalid)
+def test_the_rules_without_a_general_guarantee_are_marked(read, name, without):
+    found = read(name)
+    for chart in (found.chart, found.chart.plain):
+        assert {c.name for c in chart.curves if not c.guaranteed} == without
+        for curve in chart.curves:
+            marked = curve.legend.endswith("(no general guarantee)")
+            assert marked is (curve.name in without)
+    assert {curve.name for curve in found.chart.plain.curves} == {ORA, AORA}
+    assert "AORA as published, which has no general guarantee" in str(
+        found.findings[-1]
+    )
 
 
 @pytest.mark.parametrize(

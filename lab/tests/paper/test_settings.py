@@ -1,5 +1,7 @@
 """The figures are the paper's: which there are, and with which parameters."""
 
+import csv
+import re
 from dataclasses import replace
 from math import comb, log
 from pathlib import Path
@@ -10,12 +12,14 @@ from scipy import special
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.bounds.power import mechanism_ceiling
+from dpaudit.dpsgd.planning import TrainingSetup
+from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
-from dpaudit_lab.paper import adaptive_steps, elements, guesses, sets
+from dpaudit_lab.paper import adaptive_steps, counting, elements, guesses, sets
 from dpaudit_lab.paper.counting import ALPHA, DELTA
 from dpaudit_lab.paper.names import FIGURES, named
-from dpaudit_lab.paper.training import CEILING, EPSILON, NOISE, TRUTH, dp_sgd
+from dpaudit_lab.paper.training import CEILING, EPSILON, MOST, NOISE, TRUTH, dp_sgd
 
 # Every figure's label in the paper's LaTeX source, with the experiments behind each of
 # its points; the local Laplace figure is a curve without experiments.
@@ -127,6 +131,78 @@ def test_the_limits_are_what_the_accountant_says():
         ceiling = mechanism_ceiling(curve, delta=DELTA, alpha=ALPHA)
         assert TRUTH[epsilon] == pytest.approx(curve.epsilon_at(DELTA), abs=1e-5)
         assert CEILING[epsilon] == pytest.approx(ceiling, abs=1e-5)
+
+
+def test_every_figure_has_curves_that_the_paper_has_too():
+    drawn = {
+        "guesses": counting.BOUND_CURVES,
+        "guesses-accuracy": counting.ACCURACY_CURVES,
+        "guesses-epsilons": counting.epsilon_curves(2.0, 0),
+    }
+    for curves in drawn.values():
+        published = [one for one in curves if one.curve.published]
+        assert 1 <= len(published) < len(curves)
+        # By the paper's guesser, and read off as the paper does.
+        assert {one.guesser for one in published} == {"sums"}
+        assert counting.exact not in {one.reading for one in published}
+
+
+EXPLANATION = Path(__file__).parents[3] / "docs" / "explanation"
+
+
+def test_pages_and_figures_quote_the_limits_that_are_kept():
+    kept = {at: f"{found.value:.3f}" for at, found in MOST.items()}
+    page = (EXPLANATION / "limit.md").read_text("utf-8")
+    table = page.partition("## What it is\n")[2].partition("| the same, 10,000")[0]
+    quoted = re.findall(r"\| (\d+) \| (0\.\d+) \[(0\.\d+), (0\.\d+)\]", table)
+    assert len(quoted) >= 4
+    for size, *numbers in quoted:
+        found = MOST[1000, int(size)]
+        ours = (found.value, found.low, found.high)
+        assert numbers == [f"{number:.3f}" for number in ours]
+    assert f"up to 12 canaries | {kept[1000, 12]} [" in page
+    costs = (EXPLANATION / "efficiency.md").read_text("utf-8")
+    assert f"of 1,000 coordinates {kept[1000, 12]}, as" in costs
+    notes = (EXPLANATION / "figures.md").read_text("utf-8")
+    assert f"has a median bound above {kept[1000, 5]}." in notes
+    ours = kept[1000, 1], kept[1000, 8], kept[1000, 12]
+    said = "above {} with 1 per coordinate, {} with 8, and {} with 12"
+    assert said.format(*ours) in notes
+
+
+def test_the_points_of_limits_are_those_that_are_kept():
+    def points(name, curve):
+        with (EXPLANATION / "figures" / f"{name}.csv").open(encoding="utf-8") as file:
+            return [row for row in csv.DictReader(file) if row["curve"] == curve]
+
+    drawn = {
+        (min(round(1000 * x), 1000), max(round(x), 1)): float(row["mean"])
+        for row in points("elements", "no audit's median above")
+        for x in [float(row["x"])]
+    }
+    assert drawn == {at: found.value for at, found in MOST.items()}
+    flat = {row["mean"] for row in points("guesses", "no audit's median above")}
+    assert flat == {str(MOST[1000, 5].value)}
+    costs = {
+        (row["curve"], int(row["runs"])): float(row["median"])
+        for curve in ("limit of one canary a run", "limit of all canaries")
+        for row in points("efficiency", curve)
+        if row["mechanism"] == "DP-SGD"
+    }
+    for runs in (100, 1000):
+        assert costs["limit of one canary a run", runs] == MOST[runs, 1].value
+    assert costs["limit of all canaries", 1] == MOST[1000, 12].value
+
+
+def test_a_limit_that_is_kept_is_computed_again():
+    """With fewer simulated; the error of the difference is some 0.005."""
+    training = TrainingSetup(steps=100, rate=0.1, noise=NOISE[EPSILON])
+    found = training_limit(
+        training, coordinates=1000, per_coordinate=2, alpha=ALPHA, simulated=10_000
+    )
+    kept = MOST[1000, 2]
+    assert found.value == pytest.approx(kept.value, abs=0.02)
+    assert kept.low < kept.value < kept.high < kept.low + 0.011
 
 
 def test_numbers_of_guesses_and_elements_are_the_paper_s():

@@ -34,7 +34,7 @@ CURVES = (
     Curve(
         name="a rule with a long name, as many guesses as made",
         colour=1,
-        look=Look.INVALID,
+        look=Look.UNGUARANTEED,
     ),
     Curve(name="beside", colour=0, look=Look.BESIDE),
     Curve(name="computed", colour=6, look=Look.COMPUTED),
@@ -87,8 +87,8 @@ def test_the_csv_holds_what_the_picture_shows(drawn):
         line = found.get(curve.legend) or drawn.axes[0].lines[CURVES.index(curve)]
         shown = np.column_stack(line.get_data())
         assert shown.tolist() == [list(pair) for pair in written]
-        assert {row["valid"] for row in mine} == {
-            "no" if curve.look is Look.INVALID else "yes"
+        assert {row["general guarantee"] for row in mine} == {
+            "no" if curve.look is Look.UNGUARANTEED else "yes"
         }
         assert [float(row["standard error"]) for row in mine] == [
             0.01 * (1 + x) for x in (0.2, 1.0, 8.0, 32.0)
@@ -104,12 +104,59 @@ def test_bands_are_one_standard_error_up_and_down(drawn):
         assert (point.x, round(point.mean + point.error, 9)) in corners
 
 
-def test_what_is_not_valid_is_dashed_and_the_legend_says_so(drawn):
+def test_what_has_no_general_guarantee_is_dashed_and_the_legend_says_so(drawn):
     for curve in IN_LEGEND:
         line = lines(drawn)[curve.legend]
-        invalid = curve.look is Look.INVALID
-        assert (line.get_linestyle() == "--") is invalid
-        assert curve.legend.endswith("(not valid)") is invalid
+        without = curve.look is Look.UNGUARANTEED
+        assert (line.get_linestyle() == "--") is without
+        assert curve.legend.endswith("(no general guarantee)") is without
+
+
+LIMITED = replace(
+    CHART,
+    curves=(
+        Curve(name="measured", colour=0, published=True),
+        Curve(name="no median above", colour=6, look=Look.MEDIAN_LIMIT),
+    ),
+    points=(
+        mean_point("measured", 1.0, [0.1, 0.2, 0.9]),
+        mean_point("measured", 8.0, [0.2, 0.3, 1.0]),
+        Point(curve="no median above", x=1.0, mean=0.3),
+        Point(curve="no median above", x=8.0, mean=0.35),
+    ),
+)
+
+
+def test_where_there_is_a_limit_on_medians_they_are_drawn_beside_the_means():
+    drawn = figure_of(LIMITED)
+    ys = [list(line.get_ydata()) for line in drawn.axes[0].lines]
+    assert [0.2, 0.3] in ys  # medians, whereas means are 0.4 and 0.5
+    assert any(y == pytest.approx([0.4, 0.5]) for y in ys)
+    assert "medians of the same runs" in lines(drawn)
+    check_words(drawn)
+    rows = list(csv.DictReader(StringIO(csv_text(LIMITED))))
+    assert [row["median"] for row in rows] == ["0.2", "0.3", "", ""]
+    assert "median" not in csv_text(CHART).splitlines()[0]
+    assert "medians of the same runs" not in lines(figure_of(CHART))
+
+
+def test_a_limit_on_medians_beside_means_alone_is_refused():
+    alone = [replace(point, median=None) for point in LIMITED.points]
+    with pytest.raises(InvalidInputError, match=r"got median=None at x=1\.0 of 'measu"):
+        replace(LIMITED, points=tuple(alone))
+
+
+def test_a_plain_chart_has_the_published_curves_alone():
+    plain = LIMITED.plain
+    drawn = figure_of(plain)
+    assert list(lines(drawn)) == ["measured"]
+    (line,) = drawn.axes[0].lines
+    assert list(line.get_ydata()) == pytest.approx([0.4, 0.5])
+    words = {text.get_text() for text in drawn.findobj(Text)}
+    assert words >= {"elements per coordinate", "lower bound on ε"}
+    for text in (CHART.title, CHART.caption, "printed", "true", "no median"):
+        assert not any(text in word for word in words if word)
+    check_words(drawn)
 
 
 def test_printed_numbers_are_written_beside_their_marks(drawn):

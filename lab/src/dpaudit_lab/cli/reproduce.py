@@ -48,6 +48,13 @@ def reproduce(
         typer.Option(help="Write a page about them too, this .md file."),
         Output(suffixes=(".md",)),
     ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Draw the paper's curves only, without title, caption or limits.",
+        ),
+    ] = False,
     trials: TrialsOption = None,
     store: StoreOption = Path("figures.sqlite"),
     engine: EngineOption = EngineName.LOCAL,
@@ -68,8 +75,12 @@ def reproduce(
         return
     if name is None:
         raise InvalidInputError("name a figure, or all; --list shows what there is")
+    if plain and page is not None:
+        raise InvalidInputError(
+            "a page explains what plain pictures leave out; give --plain or --page"
+        )
     chosen = _chosen(name, trials, out, store)
-    done = [_reproduced(figure, trials, out, where) for figure in chosen]
+    done = [_reproduced(figure, trials, out, where, plain=plain) for figure in chosen]
     if page is not None:
         _write_page(done, out, page)
 
@@ -108,7 +119,7 @@ def _check_drawn(paths: "Sequence[Path]", store: Path) -> None:
 
 
 def _reproduced(
-    figure: "Figure", trials: int | None, out: Path, where: Where
+    figure: "Figure", trials: int | None, out: Path, where: Where, *, plain: bool
 ) -> "Summary":
     from time import perf_counter  # noqa: PLC0415
 
@@ -128,7 +139,7 @@ def _reproduced(
     )
     if lacking == 0:
         summary = _with_earlier_cost(summary, out)
-    _write(summary, out)
+    _write(summary, out, plain=plain)
     typer.echo(f"{summary}\n  drawn: {out / figure.name}{', '.join(_SUFFIXES)}")
     return summary
 
@@ -152,13 +163,13 @@ def _lacking(sweeps: "Sequence[Sweep]", where: Where) -> int:
         )
 
 
-def _write(summary: "Summary", out: Path) -> None:
+def _write(summary: "Summary", out: Path, *, plain: bool) -> None:
     from dpaudit_lab.pictures.chart import csv_text  # noqa: PLC0415
     from dpaudit_lab.pictures.curves import draw_chart  # noqa: PLC0415
 
     chart, name = summary.chart, summary.figure.name
     for suffix in _PICTURES:
-        draw_chart(chart, out / f"{name}{suffix}")
+        draw_chart(chart.plain if plain else chart, out / f"{name}{suffix}")
     _files.write(out / f"{name}.csv", csv_text(chart))
     _files.write(out / f"{name}.json", summary.to_json() + "\n")
 

@@ -47,9 +47,10 @@ __all__ = [
 ]
 
 DELTA, ALPHA = 1e-5, 0.05
-# For captions of charts that show estimations.
+# For captions of charts that show estimations and medians.
 LEFT_OUT: Final = (
-    "\nWhere a run guesses all right its estimation is infinite; the mean is left out."
+    " Bars: medians; the black limit is on\nmedians. Where a run guesses all right its "
+    "estimation is infinite; the mean is left out."
 )
 
 LIMITS: Final = true_and_shown(truth=TRUTH[EPSILON], ceiling=CEILING[EPSILON])
@@ -58,7 +59,9 @@ TRUE_SHARE: Final = Limit(
     name="true epsilon, as a share", level=float(special.expit(TRUTH[EPSILON]))
 )
 
-NO_MEDIAN: Final = Curve(name="no audit's median above", colour=6, look=Look.COMPUTED)
+NO_MEDIAN: Final = Curve(
+    name="no audit's median above", colour=6, look=Look.MEDIAN_LIMIT
+)
 
 Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, right
 
@@ -147,10 +150,12 @@ class CountCurve:
 
 BOUND_CURVES: Final = (
     CountCurve(
-        curve=Curve(name="estimation", colour=1), guesser="sums", reading=estimation
+        curve=Curve(name="estimation", colour=1, published=True),
+        guesser="sums",
+        reading=estimation,
     ),
     CountCurve(
-        curve=Curve(name="bound (Steinke et al.)", colour=0),
+        curve=Curve(name="bound (Steinke et al.)", colour=0, published=True),
         guesser="sums",
         reading=steinke,
     ),
@@ -167,7 +172,7 @@ BOUND_CURVES: Final = (
 )
 ACCURACY_CURVES: Final = (
     CountCurve(
-        curve=Curve(name="by sorted sums, as in the paper", colour=0),
+        curve=Curve(name="by sorted sums, as in the paper", colour=0, published=True),
         guesser="sums",
         reading=accuracy,
     ),
@@ -182,10 +187,9 @@ ACCURACY_CURVES: Final = (
 def epsilon_curves(epsilon: float, colour: int) -> tuple[CountCurve, CountCurve]:
     """Return the bound as in the paper, named by its epsilon, and the exact one."""
     name = f"epsilon = {epsilon:g}"
+    printed = Curve(name=name, colour=colour, published=True)
     beside = Curve(name=f"{name}, exact bound", colour=colour, look=Look.BESIDE)
     return (
-        CountCurve(
-            curve=Curve(name=name, colour=colour), guesser="sums", reading=steinke
-        ),
+        CountCurve(curve=printed, guesser="sums", reading=steinke),
         CountCurve(curve=beside, guesser="sums", reading=exact),
     )

@@ -53,7 +53,14 @@ from dpaudit_lab.paper.figure import number, rows
 from dpaudit_lab.paper.findings import shown
 from dpaudit_lab.paper.one_game import OneGame
 from dpaudit_lab.paper.sets import committed
-from dpaudit_lab.paper.training import COORDINATES, EPSILON, NOISE, TRUTH, dp_sgd
+from dpaudit_lab.paper.training import (
+    COORDINATES,
+    EPSILON,
+    MOST,
+    NOISE,
+    TRUTH,
+    dp_sgd,
+)
 from dpaudit_lab.pictures.chart import (
     Chart,
     Curve,
@@ -280,6 +287,8 @@ def most(setting: Setting, rng: np.random.Generator) -> Outcome:
 
 
 def _most_of(coordinates: int, per_coordinate: int) -> float:
+    if (coordinates, per_coordinate) in MOST:
+        return MOST[coordinates, per_coordinate].value
     found = training_limit(
         TRAINING,
         coordinates=coordinates,
@@ -344,7 +353,7 @@ def sweeps(trials: int) -> dict[str, Sweep]:
         ),
         "limits": Sweep(
             name="efficiency, limits",
-            revision=2,
+            revision=3,
             function=most,
             settings=[*each, *trained],
             trials=1,

@@ -28,7 +28,7 @@ from dpaudit_lab.paper.counting import (
 from dpaudit_lab.paper.courses import highest, inner_maximum
 from dpaudit_lab.paper.epsilons import several_epsilons
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
-from dpaudit_lab.paper.findings import Note, compared, shown
+from dpaudit_lab.paper.findings import Note, compared, shown_both
 from dpaudit_lab.paper.training import (
     COORDINATES,
     EPSILON,
@@ -135,15 +135,19 @@ def _chart(
         points=(
             *_points(store, sweep, EPSILON, curves, COORDINATES),
             *(
-                Point(curve=one.name, x=n / COORDINATES, mean=MOST[n])
+                Point(curve=one.name, x=d * s / COORDINATES, mean=most.value)
                 for one in beside
-                for n in ELEMENTS
+                for (d, s), most in MOST.items()
             ),
         ),
         marks=marks,
         limits=limits,
         ticks=_TICKS,
     )
+
+
+def _most(per_coordinate: int) -> float:
+    return MOST[COORDINATES, per_coordinate].value
 
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
@@ -175,12 +179,12 @@ def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
             ),
             Note(
                 text="the exact bound of the likeliest guesses is highest at "
-                f"{likeliest.x:g} per coordinate, {shown(likeliest)}"
+                f"{likeliest.x:g} per coordinate, {shown_both(likeliest)}"
             ),
             Note(
                 text="no valid audit of these elements has a median bound above "
-                f"{MOST[1000]:.3f} with 1 per coordinate, {MOST[8000]:.3f} with 8, and "
-                f"{max(MOST.values()):.3f} with as many as one likes of these"
+                f"{_most(1):.3f} with 1 per coordinate, {_most(8):.3f} with 8, and "
+                f"{_most(12):.3f} with 12, up to which it is computed"
             ),
         ),
     )

@@ -22,6 +22,7 @@ __all__ = [
     "Verdict",
     "compared",
     "shown",
+    "shown_both",
     "verdict",
 ]
 
@@ -127,6 +128,18 @@ def shown(point: Point) -> str:
     """
     error = f" ± {point.error:.3f}" if point.repeats else ""
     return f"{point.mean:.3f}{error}"
+
+
+def shown_both(point: Point) -> str:
+    """Return a mean with its error, and the median, as beside a limit on medians.
+
+    Example:
+        >>> shown_both(
+        ...     Point(curve="a", x=1, mean=0.5, error=0.01, repeats=9, median=0.47)
+        ... )
+        '0.500 ± 0.010 (median 0.470)'
+    """
+    return f"{shown(point)} (median {point.median:.3f})"
 
 
 def compared(

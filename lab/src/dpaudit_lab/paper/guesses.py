@@ -29,9 +29,15 @@ from dpaudit_lab.paper.counting import (
 from dpaudit_lab.paper.courses import falls, highest, inner_maximum
 from dpaudit_lab.paper.epsilons import several_epsilons
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
-from dpaudit_lab.paper.findings import Note, shown
-from dpaudit_lab.paper.training import EPSILON, MOST, NOISE, one_training
-from dpaudit_lab.pictures.chart import Chart, Limit, Point
+from dpaudit_lab.paper.findings import Note, shown_both
+from dpaudit_lab.paper.training import (
+    COORDINATES,
+    EPSILON,
+    MOST,
+    NOISE,
+    one_training,
+)
+from dpaudit_lab.pictures.chart import Chart, Curve, Limit, Point
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
 from dpaudit_lab.sweeps.sweep import Sweep
 
@@ -40,6 +46,7 @@ __all__ = ["ACCURACY", "BOUNDS", "ELEMENTS", "EPSILONS", "GUESSES", "trial"]
 ELEMENTS = 5000
 GUESSES = (50, 100, 150, 250, 500, 750, 1000, 1500, 2000, 3000, 4000, 5000)
 
+_MOST = MOST[COORDINATES, ELEMENTS // COORDINATES].value
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _X = "fraction of guesses taken, k/n"
 _CAPTION = (
@@ -89,6 +96,7 @@ def _chart(
     y_label: str,
     limits: tuple[Limit, ...] = (),
     left_out: str = "",
+    beside: tuple[Curve, ...] = (),
 ) -> Chart:
     (sweep,) = sweeps
     found = rows(store, sweep, {"epsilon": EPSILON})
@@ -98,8 +106,15 @@ def _chart(
         + left_out,
         x_label=_X,
         y_label=y_label,
-        curves=tuple(one.curve for one in curves),
-        points=_points(found, curves, ELEMENTS),
+        curves=(*(one.curve for one in curves), *beside),
+        points=(
+            *_points(found, curves, ELEMENTS),
+            *(
+                Point(curve=one.name, x=k / ELEMENTS, mean=_MOST)
+                for one in beside
+                for k in GUESSES
+            ),
+        ),
         limits=limits,
         ticks=_TICKS,
     )
@@ -107,8 +122,7 @@ def _chart(
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     y_label = "lower bound on epsilon, or estimation"
-    limits = (*LIMITS, Limit(name=NO_MEDIAN.name, level=MOST[ELEMENTS]))
-    chart = _chart(store, sweeps, BOUND_CURVES, y_label, limits, LEFT_OUT)
+    chart = _chart(store, sweeps, BOUND_CURVES, y_label, LIMITS, LEFT_OUT, (NO_MEDIAN,))
     likeliest = highest(chart.of("exact bound, likeliest guesses"))
     return Reproduced(
         chart=chart,
@@ -125,11 +139,11 @@ def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
             ),
             Note(
                 text="the exact bound of the likeliest guesses is highest at "
-                f"{likeliest.x:g} of the guesses, {shown(likeliest)}"
+                f"{likeliest.x:g} of the guesses, {shown_both(likeliest)}"
             ),
             Note(
                 text="no valid audit of these elements, however it guesses, has a "
-                f"median bound above {MOST[ELEMENTS]:.3f}"
+                f"median bound above {_MOST:.3f}"
             ),
         ),
     )

@@ -104,7 +104,7 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
         y_label="lower bound on epsilon",
         curves=(
             Curve(name=_TRUTH, colour=6, look=Look.LIMIT),
-            Curve(name=_LIMIT, colour=6, look=Look.LIMIT),
+            Curve(name=_LIMIT, colour=6, look=Look.LIMIT, published=True),
             *(
                 Curve(name=_name(n), colour=colour)
                 for colour, n in enumerate(reversed(CANARIES))

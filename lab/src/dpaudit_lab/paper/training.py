@@ -27,6 +27,7 @@ from dpaudit.game.coins import Coins, Key
 from dpaudit.game.guessers import Extremes, Guesser, MostLikely
 from dpaudit.game.referee import Referee
 from dpaudit.testing import fixed_key
+from dpaudit.theory.gap_levels import Estimate
 from dpaudit_lab.paper.one_game import one_run_design
 
 __all__ = [
@@ -58,26 +59,28 @@ CEILING: Mapping[float, float] = MappingProxyType(
 )
 
 
-# By elements, for epsilon = 2 at delta = 1e-5: the median that no valid audit's bound
-# exceeds at alpha = 0.05, by dpaudit.dpsgd.planning.limit.training_limit with 40,000
-# simulated coordinates in each batch, good to 0.01.
-MOST: Mapping[int, float] = MappingProxyType(
+def _known(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=value, low=low, high=high)
+
+
+# By coordinates and canaries at each, for epsilon = 2: the median that no valid audit's
+# bound exceeds at alpha = 0.05, whatever its delta, by `python lab/measure/limit.py
+# table`, which simulates 160,000 coordinates in each batch. Pages and figures quote
+# these. With more than 12 canaries as many are too few to tell.
+MOST: Mapping[tuple[int, int], Estimate] = MappingProxyType(
     {
-        100: 0.123,
-        200: 0.277,
-        500: 0.457,
-        1000: 0.579,
-        2000: 0.678,
-        3000: 0.724,
-        4000: 0.757,
-        5000: 0.772,
-        6000: 0.784,
-        8000: 0.802,
-        10000: 0.810,
-        12000: 0.816,
-        16000: 0.817,
-        20000: 0.809,
-        32000: 0.789,
+        (100, 1): _known(0.122, 0.121, 0.124),
+        (200, 1): _known(0.277, 0.276, 0.279),
+        (500, 1): _known(0.457, 0.455, 0.460),
+        (1000, 1): _known(0.580, 0.577, 0.583),
+        (1000, 2): _known(0.679, 0.674, 0.684),
+        (1000, 3): _known(0.727, 0.726, 0.729),
+        (1000, 4): _known(0.757, 0.755, 0.759),
+        (1000, 5): _known(0.776, 0.773, 0.779),
+        (1000, 6): _known(0.792, 0.789, 0.796),
+        (1000, 8): _known(0.808, 0.806, 0.809),
+        (1000, 10): _known(0.814, 0.811, 0.817),
+        (1000, 12): _known(0.818, 0.814, 0.823),
     }
 )
 

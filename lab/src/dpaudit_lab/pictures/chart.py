@@ -1,12 +1,13 @@
 """What a chart of curves shows, as plain values: the picture and the CSV share them.
 
 A point is the mean of so many repeats, with its standard error; a curve has a name and
-a look. Looks carry meaning: what is not valid is dashed and says so in the legend.
+a look. Looks carry meaning: what has no general guarantee is dashed and says so in the
+legend, and where there is a limit on medians, medians are drawn beside the means.
 """
 
 import csv
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from io import StringIO
 from math import isfinite
@@ -29,7 +30,7 @@ __all__ = [
     "true_and_shown",
 ]
 
-_HEADINGS = ("curve", "valid", "x", "mean", "standard error", "repeats")
+_HEADINGS = ("curve", "general guarantee", "x", "mean", "standard error", "repeats")
 
 
 @final
@@ -37,10 +38,11 @@ class Look(Enum):
     """How a curve is drawn, and what that says."""
 
     MEASURED = "means of repeats"
-    INVALID = "means of repeats, by a rule that is not valid"
+    UNGUARANTEED = "means of repeats, by a rule without a general guarantee"
     OTHERS = "means of repeats, by somebody else's method"
     BESIDE = "without a band, to compare with the curve of the same colour"
     COMPUTED = "computed, without chance"
+    MEDIAN_LIMIT = "computed: what no median exceeds"
     LIMIT = "computed, to hold bounds against; named where it ends"
 
 
@@ -55,6 +57,7 @@ class Point:
         mean: Mean of the repeats, or what was computed.
         error: Standard error of the mean; 0 for what was computed.
         repeats: How many; 0 for what was computed.
+        median: Median of the repeats; None if it is not known, or was computed.
     """
 
     curve: str
@@ -62,6 +65,7 @@ class Point:
     mean: float
     error: float = 0.0
     repeats: int = 0
+    median: float | None = None
 
     def __post_init__(self) -> None:
         if not (isfinite(self.mean) and isfinite(self.error) and self.error >= 0):
@@ -80,16 +84,23 @@ class Curve:
         name: As the points have it.
         colour: Number of its colour in the palette; curves that belong together share.
         look: How it is drawn.
+        published: Whether the figure that is reproduced has it.
     """
 
     name: str
     colour: int
     look: Look = Look.MEASURED
+    published: bool = False
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether its rule has a general guarantee."""
+        return self.look is not Look.UNGUARANTEED
 
     @property
     def legend(self) -> str:
-        """What the legend says: the name, and whether it is not valid."""
-        return f"{self.name} (not valid)" if self.look is Look.INVALID else self.name
+        """What the legend says: the name, and whether there is no guarantee."""
+        return self.name if self.guaranteed else f"{self.name} (no general guarantee)"
 
 
 @final
@@ -188,6 +199,31 @@ class Chart:
                     f"a point's curve must be one of {sorted(named)}, got "
                     f"curve={point.curve!r}"
                 )
+            if self.has_medians and point.repeats and point.median is None:
+                raise InvalidInputError(
+                    "a chart with a limit on medians must have those of all points, "
+                    f"got median=None at x={point.x!r} of {point.curve!r}"
+                )
+
+    @property
+    def has_medians(self) -> bool:
+        """Whether medians are drawn beside means: where there is a limit on them."""
+        return any(curve.look is Look.MEDIAN_LIMIT for curve in self.curves)
+
+    @property
+    def plain(self) -> "Chart":
+        """The curves of the figure that is reproduced, without words or limits."""
+        curves = tuple(curve for curve in self.curves if curve.published)
+        named = {curve.name for curve in curves}
+        return replace(
+            self,
+            title="",
+            caption="",
+            curves=curves,
+            points=tuple(point for point in self.points if point.curve in named),
+            marks=(),
+            limits=(),
+        )
 
     def of(self, curve: str) -> tuple[Point, ...]:
         """Return the points of a curve."""
@@ -195,18 +231,23 @@ class Chart:
 
 
 def mean_point(curve: str, x: float, values: Iterable[float]) -> Point:
-    """Return the mean of repeats with its standard error; two repeats or more.
+    """Return mean and median of repeats, and the mean's standard error; two or more.
 
     Example:
         >>> mean_point("bound", 1, [0.0, 1.0])
-        Point(curve='bound', x=1, mean=0.5, error=0.5, repeats=2)
+        Point(curve='bound', x=1, mean=0.5, error=0.5, repeats=2, median=0.5)
     """
     seen = np.array(list(values), np.float64)
     if len(seen) < 2:
         raise InvalidInputError(_too_few(len(seen), curve, x))
     error = float(seen.std(ddof=1)) / len(seen) ** 0.5
     return Point(
-        curve=curve, x=x, mean=float(seen.mean()), error=error, repeats=len(seen)
+        curve=curve,
+        x=x,
+        mean=float(seen.mean()),
+        error=error,
+        repeats=len(seen),
+        median=float(np.median(seen)),
     )
 
 
@@ -218,7 +259,7 @@ def median_point(curve: str, x: float, values: Iterable[float]) -> Point:
 
     Example:
         >>> median_point("bound", 1, range(101))
-        Point(curve='bound', x=1, mean=50.0, error=5.0, repeats=101)
+        Point(curve='bound', x=1, mean=50.0, error=5.0, repeats=101, median=50.0)
     """
     seen = np.sort(np.array(list(values), np.float64))
     if len(seen) < 2:
@@ -228,12 +269,14 @@ def median_point(curve: str, x: float, values: Iterable[float]) -> Point:
     low, high = (
         seen[round(np.clip(middle + k * reach, 0, 2 * middle))] for k in (-1, 1)
     )
+    median = float(np.median(seen))
     return Point(
         curve=curve,
         x=x,
-        mean=float(np.median(seen)),
+        mean=median,
         error=float(high - low) / 2,
         repeats=len(seen),
+        median=median,
     )
 
 
@@ -253,19 +296,20 @@ def csv_text(chart: Chart) -> str:
         ...     caption="",
         ...     x_label="n",
         ...     y_label="bound",
-        ...     curves=(Curve(name="a", colour=0, look=Look.INVALID),),
+        ...     curves=(Curve(name="a", colour=0, look=Look.UNGUARANTEED),),
         ...     points=(mean_point("a", 3, [0.0, 1.0]),),
         ... )
         >>> print(csv_text(chart), end="")
-        curve,valid,x,mean,standard error,repeats
+        curve,general guarantee,x,mean,standard error,repeats
         a,no,3,0.5,0.5,2
     """
-    valid = {c.name: "no" if c.look is Look.INVALID else "yes" for c in chart.curves}
+    sure = {curve.name: "yes" if curve.guaranteed else "no" for curve in chart.curves}
+    medians = chart.has_medians
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_HEADINGS)
-    writer.writerows(
-        (p.curve, valid[p.curve], repr(p.x), repr(p.mean), repr(p.error), p.repeats)
-        for p in chart.points
-    )
+    writer.writerow((*_HEADINGS, "median") if medians else _HEADINGS)
+    for p in chart.points:
+        numbers = map(repr, (p.x, p.mean, p.error))
+        row = (p.curve, sure[p.curve], *numbers, p.repeats)
+        writer.writerow((*row, p.median) if medians else row)
     return text.getvalue()

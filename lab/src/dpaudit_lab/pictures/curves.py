@@ -2,14 +2,15 @@
 
 Each curve has a colour and a marker of its own (Okabe and Ito's colours, which people
 who are colour-blind can tell apart). Bands are one standard error up and down. Curves
-of rules that are not valid are dashed with hollow markers, and the legend says so. What
-bounds are held against is a thin line, named where it ends.
+of rules without a general guarantee are dashed with hollow markers, and the legend says
+so. What bounds are held against is a thin line, named where it ends. Where that is a
+limit on medians, bars of the curves' colours are the medians of the same repeats.
 """
 
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
@@ -34,6 +35,12 @@ __all__ = ["chart_figure", "draw_chart", "draw_panels", "panels_figure"]
 # Blue, vermilion, green, orange, purple, sky blue, ink.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", INK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_MEDIAN: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "_",
+    "markersize": 11,
+    "markeredgewidth": 1.8,  # thinner beside dotted curves
+}
 _WIDE, _HIGH = 9.0, 3.3  # inches, of the paper and of the axes
 _COLUMNS, _PANEL, _APART = 3, 1.9, 0.4  # panels in a row, their height and gap
 _NARROW = 3.0  # as letters keep their size
@@ -81,6 +88,8 @@ def chart_figure(chart: Chart, *, width: float = _WIDE) -> mpl_figure.Figure:
     axes = figure.add_axes((_LEFT / width, 0.0, 1 - (_LEFT + _RIGHT) / width, 1.0))
     for curve in chart.curves:
         _draw(axes, chart, curve)
+    if chart.has_medians:
+        axes.plot([], [], **_MEDIAN, color=INK, label="medians of the same runs")
     for number, mark in enumerate(chart.marks):
         _print(axes, mark, first=number == 0)
     for limit in chart.limits:
@@ -146,10 +155,14 @@ def _draw(axes: Axes, chart: Chart, curve: Curve) -> None:
     (line,) = axes.plot(
         x, mean, color=colour, label=typeset(curve.legend), zorder=3, lw=1.6
     )
+    medians = {p.x: p.median for p in points if p.median is not None}
+    if chart.has_medians and medians:
+        (bars,) = axes.plot([*medians], [*medians.values()], **_MEDIAN, color=colour)
+        bars.set(zorder=5, markeredgewidth=0.9 if curve.look is Look.BESIDE else 1.8)
     match curve.look:
         case Look.MEASURED:
             line.set(marker=marker, markersize=5)
-        case Look.INVALID:
+        case Look.UNGUARANTEED:
             line.set(marker=marker, markersize=5, linestyle="--", zorder=4)
             line.set_markerfacecolor("none")
         case Look.OTHERS:
@@ -158,7 +171,7 @@ def _draw(axes: Axes, chart: Chart, curve: Curve) -> None:
             # No band: it would hide that of the curve beside it, and is alike.
             line.set(linestyle=":", linewidth=1.3)
             return
-        case Look.COMPUTED:
+        case Look.COMPUTED | Look.MEDIAN_LIMIT:
             line.set(linewidth=1.3, marker=marker, markersize=5, markevery=0.1)
             return
         case Look.LIMIT:

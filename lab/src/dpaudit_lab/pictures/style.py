@@ -5,11 +5,12 @@ for byte, for the same values and the same release of matplotlib. Its title stan
 the axes, its legend and its caption below them; words get letters as in the report.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -93,8 +94,7 @@ def lay_out(
     """
     wide, lines = figure.get_figwidth(), typeset(caption).split("\n")
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    longest = max(map(len, labels), default=0)
-    columns = max(1, int((wide - 2 * _EDGE) / (_SAMPLE + _LETTER * longest)))
+    columns = _columns(labels, wide - 2 * _EDGE)
     below = _EDGE + _LINE * len(lines) if caption else -_EDGE
     legend = below + _EDGE + _ROW * -(-len(labels) // columns)
     high = legend + _UNDER + frame + (_HEAD if title else _EDGE)
@@ -123,6 +123,15 @@ def lay_out(
         labelcolor=INK,
         fontsize=9,
     )
+
+
+def _columns(labels: Sequence[str], wide: float) -> int:
+    """Return in how many columns a legend fits, which fill one after the other."""
+    for columns in range(len(labels), 1, -1):
+        longest = [max(map(len, column)) for column in np.array_split(labels, columns)]
+        if sum(_SAMPLE + _LETTER * letters for letters in longest) <= wide:
+            return columns
+    return 1
 
 
 def limit_line(axes: Axes, limit: Limit) -> None:
