@@ -23,7 +23,7 @@ from dpaudit_lab.paper.findings import (
 )
 from dpaudit_lab.paper.names import FIGURES
 from dpaudit_lab.paper.summary import Summary, page
-from dpaudit_lab.pictures.chart import Chart, Curve, Mark, Point, csv_text
+from dpaudit_lab.pictures.chart import Chart, Curve, Look, Mark, Point, csv_text
 
 
 def curve(*means, error=0.1):
@@ -173,6 +173,16 @@ def test_a_picture_names_the_paper_and_its_number_there(summary):
         "\nFigure 9 of Keinan, Shenfeld and Ligett, arXiv:2503.07199, simulated anew."
     )
     assert csv_text(summary.chart) == csv_text(summary.result.chart)
+
+
+def test_the_page_names_the_curves_without_a_general_guarantee(summary):
+    chart = summary.result.chart
+    assert "guarantee" not in summary.section("figures")
+    curves = (replace(chart.curves[0], look=Look.UNGUARANTEED),)
+    without = replace(chart, curves=curves)
+    marked = replace(summary, result=replace(summary.result, chart=without))
+    line = "\n*No [general guarantee](errata.md):* a.\n"
+    assert line in marked.section("figures")
 
 
 def test_a_remark_stands_beside_the_number_in_words_and_in_the_table(summary):

@@ -180,6 +180,7 @@ class Summary:
                 "",
                 f"![{chart.title}: {figure.shows}]({pictures}/{figure.name}.svg)",
                 "",
+                *_without_guarantee(chart),
                 f"*The paper:* {figure.claim}",
                 "",
                 "*Measured:*",
@@ -204,6 +205,14 @@ def page(summaries: Sequence[Summary], pictures: str) -> str:
     )
     sections = [one.section(pictures) for one in summaries]
     return "\n".join([_HEAD + table, *sections]).rstrip() + "\n"
+
+
+def _without_guarantee(chart: Chart) -> list[str]:
+    """Return lines that name the curves whose rules have no general guarantee."""
+    names = [curve.name for curve in chart.curves if not curve.guaranteed]
+    if not names:
+        return []
+    return [f"*No [general guarantee](errata.md):* {'; '.join(names)}.", ""]
 
 
 def _linked(text: str) -> str:
