@@ -4,14 +4,10 @@
 else can compute such sums is a ``StepRunner``, and ``Questions`` asks it.
 """
 
-from dpaudit.training.probe.clipped_sum import (
-    ClippedSum,
-    Tree,
-    named_leaves,
-    probe_sum,
-)
+from dpaudit.training.probe.clipped_sum import ClippedSum, probe_sum
 from dpaudit.training.probe.engine import Measured, Question, Questions, StepRunner
 from dpaudit.training.probe.report import Sensitivity
+from dpaudit.training.probe.trees import Tree, named_leaves
 
 __all__ = [
     "ClippedSum",

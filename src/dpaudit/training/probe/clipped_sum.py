@@ -33,8 +33,7 @@ numbers in batch and sum. What was not asked is not known: other records, noise,
 sampling, accounting, what is added up outside the function, and other ways out.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
@@ -57,10 +56,16 @@ from dpaudit.training.probe.report import (
     Sensitivity,
     too_large,
 )
+from dpaudit.training.probe.trees import (
+    Tree,
+    counted,
+    named_leaves,
+    parameters,
+    rows_of,
+)
 
-__all__ = ["ClippedSum", "Tree", "named_leaves", "probe_sum"]
+__all__ = ["ClippedSum", "probe_sum"]
 
-Tree: TypeAlias = Any  # an array, or dicts, lists and tuples of arrays
 ClippedSum: TypeAlias = Callable[..., Tree]
 _Sum: TypeAlias = list[NDArray[np.float64]]
 
@@ -134,9 +139,9 @@ class _Sums:
 
     def __init__(self, function: ClippedSum, batch: Tree, clip: float) -> None:
         self._function, self._batch, self.clip = function, batch, clip
-        takes = _parameters(function)
+        takes = parameters(function)
         self.keeps, self.scales = "keep" in takes, "scale" in takes
-        self.size, self.precision = _counted(batch), _precision(batch)
+        self.size, self.precision = counted(batch), _precision(batch)
         self.names: tuple[str, ...] = ()
         self._shapes: list[tuple[int, ...]] = []
         self.runs, self.still = 0, False
@@ -159,7 +164,7 @@ class _Sums:
             given["keep"] = keep
         self.runs += 1
         there = rows if self.keeps else rows[keep]
-        return self._read(self._function(_rows_of(self._batch, there), **given))
+        return self._read(self._function(rows_of(self._batch, there), **given))
 
     def norms(self, terms: Sequence[tuple[float, _Sum]]) -> list[float]:
         """Return for each parameter the norm of a linear combination of sums."""
@@ -403,66 +408,7 @@ class _Examination:
         )
 
 
-def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what dicts, lists and tuples hold, with its name.
-
-    Example:
-        >>> dict(named_leaves({"in": [1, 2], "out": 3}))
-        {'in.0': 1, 'in.1': 2, 'out': 3}
-    """
-    if isinstance(tree, Mapping):
-        parts = [*tree.items()]
-    elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        parts = [*zip(tree._fields, tree, strict=True)]
-    elif isinstance(tree, list | tuple):
-        parts = [*enumerate(tree)]
-    else:
-        if tree is not None:
-            yield name or "the sum", tree
-        return
-    for key, part in parts:
-        yield from named_leaves(part, f"{name}.{key}" if name else str(key))
-
-
-def _rows_of(tree: Tree, index: Rows) -> Tree:
-    """Return some rows of each array."""
-    if tree is None:
-        return None
-    if isinstance(tree, Mapping):
-        return {key: _rows_of(part, index) for key, part in tree.items()}
-    if isinstance(tree, list | tuple):
-        parts = [_rows_of(part, index) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return tree[index]
-
-
-def _counted(batch: Tree) -> int:
-    """Return how many records a batch holds."""
-    shapes = {name: getattr(leaf, "shape", ()) for name, leaf in named_leaves(batch)}
-    sizes = {int(shape[0]) if shape else -1 for shape in shapes.values()}
-    if len(sizes) != 1 or -1 in sizes:
-        raise InvalidInputError(
-            "batch must be an array, or a dict, list or tuple of arrays, each with one "
-            f"row for each record, got shapes {[*shapes.values()]}; what is not a "
-            f"record's belongs into {_NAME} itself"
-        )
-    (count,) = sizes
-    if count < 3:
-        raise InvalidInputError(
-            f"a probe needs 3 records or more in its batch, got {count}"
-        )
-    return count
-
-
 def _precision(tree: Tree) -> float:
     """Return how far floats in a tree are rounded, the least precise ones."""
     kinds = (str(getattr(leaf, "dtype", "")) for _, leaf in named_leaves(tree))
     return max((_ROUNDING.get(k.removeprefix("torch."), 0.0) for k in kinds), default=0)
-
-
-def _parameters(function: ClippedSum) -> Mapping[str, inspect.Parameter]:
-    """Return what a function takes, as far as that can be known."""
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return {}
