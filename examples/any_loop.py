@@ -68,11 +68,13 @@ def train_and_audit(
     )
     print(f"commitment: {audit.commitment.sha256}")  # before the run
 
-    audit.probe(
-        lambda batch: clipped_sum(weights, *batch),
-        (pixels[:12], labels[:12]),
-        norm=CLIP,
-    )
+    def update(_: object, noisy: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the next weights, which depend on records by the noisy sum alone."""
+        return weights - 0.5 / (RATE * len(pixels)) * noisy.reshape(weights.shape)
+
+    some = pixels[:12], labels[:12]
+    audit.probe(lambda batch: clipped_sum(weights, *batch), some, norm=CLIP)
+    audit.probe_update(update, some)
     for _ in range(STEPS):
         batch = np.flatnonzero(rng.random(len(pixels)) < RATE)
         real = clipped_sum(weights, pixels[batch], labels[batch]).ravel()
@@ -84,10 +86,12 @@ def train_and_audit(
             real_sums=real[audit.coordinates] / CLIP,
             batch=batch,
         )
-        weights -= 0.5 / (RATE * len(pixels)) * noisy.reshape(weights.shape)
+        weights = update(batch, noisy)
+        audit.after_step(weights)
 
     accuracy = float(np.mean((pixels @ weights).argmax(axis=1) == labels))
-    return audit.finish(accounted=[(noise, RATE, STEPS)]), accuracy
+    result = audit.finish(accounted=[(noise, RATE, STEPS)], released=weights)
+    return result, accuracy
 
 
 def main() -> None:

@@ -108,12 +108,17 @@ def train_and_audit(
         return optax.apply_updates(params, updates), (noise_state, optimizer_state)
 
     states = privatizer.init(params), optimizer.init(params)
+    audit.probe_step(
+        lambda some, keep: step(params, states, some, ~keep),
+        jax.tree.map(lambda part: part[:12], data),
+    )
     for rows in sampling.batch_iterator(len(data[0]), rng=seed):
         some = batch_selection.pad_to_multiple_of(rows, 256)
         batch = jax.tree.map(lambda part, some=some: part[some], data)
         params, states = step(params, states, batch, some == -1)
         states = audit.observe(states, batch=rows)  # after every step
-    return audit.finish()
+        audit.after_step(params)
+    return audit.finish(released=params)
 
 
 def main() -> None:

@@ -390,5 +390,5 @@ def test_a_fault_that_a_probe_found_outlives_a_checkpoint(tmp_path):
 
 
 def test_another_sum_than_the_audited_one_is_refused():
-    with pytest.raises(InvalidInputError, match=r"returned 9 numbers.*dimension=10"):
+    with pytest.raises(InvalidInputError, match=r"has 9 numbers.*dimension=10"):
         audit().probe(lambda batch: honest(batch)["weights"], BATCH, norm=C)

@@ -6,14 +6,16 @@ shows there. Nothing else is asked of the loop, so the sum may come from any fra
 How the loop samples and clips its own records is not run through. If it says which
 records each sum is of, and what its accountant was told, these are tested; and a probe
 can look at its clipping: it asks the loop's own function for the sums of chosen
-records.
+records. Another runs what comes after the noise, which may depend on records through
+the noisy sum alone.
 
 A loop may also say what the sum was before canaries and noise. Real records are then no
 longer in the way: the guesser is one who knows all records but the canaries, and which
 of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -35,8 +37,18 @@ from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.canary_coverage import checks_of_sums
 from dpaudit.training.layout import scattered
 from dpaudit.training.noise import MOST_WATCHED
-from dpaudit.training.probe import ClippedSum, Tree, named_leaves, probe_sum
+from dpaudit.training.probe import (
+    ClippedSum,
+    Tree,
+    Update,
+    UpdateReport,
+    mapped,
+    named_leaves,
+    probe_sum,
+    probe_update,
+)
 from dpaudit.training.probe.report import Sensitivity
+from dpaudit.training.released import ReleasedModel
 from dpaudit.training.steps import history_compared
 
 if TYPE_CHECKING:
@@ -156,6 +168,7 @@ class SumsAudit:
             dimension, count, seed=layout_seed
         )
         self._knows_real_sums, self._dimension = knows_real_sums, dimension
+        self._released = ReleasedModel()
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     @property
@@ -243,17 +256,72 @@ class SumsAudit:
         @wraps(clipped_sum)
         def whole(*arguments: Tree, **given: Tree) -> Tree:
             found = clipped_sum(*arguments, **given)
-            size = sum(int(np.prod(np.shape(part))) for _, part in named_leaves(found))
-            if size != self._dimension:
-                raise InvalidInputError(
-                    f"clipped_sum returned {size} numbers, and the audit is of sums of "
-                    f"dimension={self._dimension}; probe the function that makes these"
-                )
+            self._check_size("clipped_sum", found)
             return found
 
         return self._audit.probed(
             probe_sum(whole, batch, norm=norm, records=records, seed=seed)
         )
+
+    def probe_update(
+        self, update: Update, batch: Tree, *, noisy_sum: Tree = None
+    ) -> UpdateReport:
+        """Look whether what a step leaves depends on records past the noise.
+
+        The loop's own code from the noisy sum on is run thirteen times, on batches of
+        other records and on one with a record fewer, all with the same noisy sum. All
+        that it returns must be equal, bit for bit. What is seen is part of the result.
+        Probe at the start, and again at steps that you choose beforehand.
+
+        What ``update`` does not return is not seen, nor what the loop does before it
+        begins, nor records that are not in ``batch``.
+
+        Args:
+            update: Takes a batch and a noisy sum. Returns all that the step leaves: the
+                parameters, the optimizer's state, learning rate, clipping norm,
+                counters and whatever else steers later steps, as a tree of arrays and
+                numbers. Each call must begin from the same state, so that what it
+                changes in place must be a copy. It may also take ``keep``, a Boolean
+                array that says which rows count; otherwise a record is really taken
+                out. A size of the batch that is public is taken from elsewhere.
+            batch: Real records, a dozen is enough: a tree of arrays with one row for
+                each. Half of them are in a batch.
+            noisy_sum: As the loop has it after the noise; a vector of the dimension,
+                with standard normal numbers, if left out.
+        """
+        if noisy_sum is not None:
+            self._check_size("noisy_sum", noisy_sum)
+
+        def run(some: Tree, given: Mapping[str, Tree], *, second: bool) -> Tree:
+            if noisy_sum is None:
+                rng = np.random.default_rng(int(second))
+                return update(some, rng.normal(size=self._dimension), **given)
+            value = deepcopy(noisy_sum)  # which an update may change in place
+            other = mapped(value, lambda leaf: 2 * leaf + 1) if second else value
+            return update(some, other, **given)
+
+        found = probe_update(run, batch, function=update, name="update")
+        self._audit.add(*found.findings)
+        return found
+
+    def _check_size(self, name: str, found: Tree) -> None:
+        size = sum(int(np.prod(np.shape(part))) for _, part in named_leaves(found))
+        if size != self._dimension:
+            raise InvalidInputError(
+                f"{name} has {size} numbers, and the audit is of sums of "
+                f"dimension={self._dimension}; probe the function that makes or takes "
+                "these"
+            )
+
+    def after_step(self, parameters: Tree) -> None:
+        """Take note of the parameters that a step left, once they are updated.
+
+        Call it after each step; ``finish(released=...)`` compares with the last.
+
+        Args:
+            parameters: A tree of arrays: all that will be released.
+        """
+        self._released.after_step(parameters, steps=self.steps)
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
@@ -277,7 +345,11 @@ class SumsAudit:
         self._audit.add(*found)
 
     def finish(
-        self, *, claim: Guarantee | None = None, accounted: "History | None" = None
+        self,
+        *,
+        claim: Guarantee | None = None,
+        accounted: "History | None" = None,
+        released: Tree = None,
     ) -> Result:
         """Guess, and judge.
 
@@ -287,6 +359,8 @@ class SumsAudit:
             accounted: What the accountant was told: noise multiplier, sampling rate and
                 number of steps, as often as they changed. Its whole curve is tested,
                 and the steps that were made are compared with it.
+            released: The parameters that are released, if ``after_step`` was told what
+                each step left.
         """
         self._audit.check_observed()
         found = [
@@ -295,7 +369,9 @@ class SumsAudit:
                 call="SumsAudit(..., knows_real_sums=True, noise=...)",
                 batches="SumsAudit(..., records=...) and observe(..., batch=...)",
                 sampled=self._sampled,
-            )
+                after="audit.probe_update(...)",
+            ),
+            *self._released.findings(released, steps=self.steps),
         ]
         rate, noise = self._rate, None
         if accounted:

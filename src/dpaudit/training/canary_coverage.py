@@ -18,6 +18,7 @@ def checks_of_sums(
     noise: bool,
     call: str,
     batches: str,
+    after: str,
     only_sums: bool = False,
     sampled: bool = True,
 ) -> Iterator[Finding]:
@@ -27,6 +28,7 @@ def checks_of_sums(
         noise: Whether the noise itself is watched.
         call: What would watch it.
         batches: What would test batches.
+        after: What would look at what comes after the noise.
         only_sums: Whether that works only where canaries are added to sums.
         sampled: Whether records join some steps only, and the claim rests on that.
     """
@@ -39,7 +41,7 @@ def checks_of_sums(
     if not noise:
         code = "call.offered_for_sums" if only_sums else "call.offered"
         yield not_checked(Stage.NOISE_INDEPENDENCE, code, call=call)
-    yield not_checked(Stage.SIDE_PATHS, "sums.nothing_else")
+    yield not_checked(Stage.SIDE_PATHS, "sums.nothing_else", call=after)
 
 
 def checks_of_records(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dpaudit.game.text.terms import FaultText, Template, Values
+from dpaudit.game.text.terms import FaultText, Template, Values, counted
 
 __all__ = ["FAULTS", "SENTENCES"]
 
@@ -14,6 +14,7 @@ _HOW: Final = {
     "mixed": "{record}s put together of two",
     "one": "one {record} in everybody's place",
     "other": "one {record} in everybody's place",
+    "fewer": "one {record} fewer",
 }
 _BACK: Final = {
     "controls": "the next step's learning rate, clipping norm or noise",
@@ -30,6 +31,15 @@ _LOOP: Final = {
 
 def _how(v: Values) -> str:
     return f"with {_HOW[v.kind].format(record=v.record)}, where noisy sums were equal"
+
+
+def _held_cause(v: Values) -> str:
+    if v.kind == "fewer":
+        return f"something that is divided by, or counts, the {v.record}s of the batch"
+    return (
+        f"something that is computed from {v.record}s, their gradients or their loss, "
+        "and is not given noise"
+    )
 
 
 def _paths(v: Values) -> str:
@@ -52,6 +62,20 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "made equal: {compared} reachable values were compared, and a second step",
     "interference.again": "compared again at {checks} secret steps, the last after "
     "{last}",
+    "interference.update_compared": lambda v: (
+        f"{v.ran} was run on {v.batches} batches of other {v.record}s, one of them "
+        f"with one {v.record} fewer, and one noisy sum: {counted(v.compared, 'value')} "
+        "that it left were compared"
+    ),
+    "interference.update_varies": lambda v: (
+        f"{v.ran} leaves other values for the same {v.record}s and noisy sum "
+        f"({_paths(v)}); let it begin from the same state and draw the same random "
+        "numbers in each call"
+    ),
+    "interference.update_ignores": "what {ran} returned does not depend on the noisy "
+    "sum, so that it is not what the step leaves",
+    "interference.update_not_reached": "{ran} did not call the update of the wrapped "
+    "privatizer",
     "interference.kept": lambda v: (
         f"{_paths(v)} keeps what depends on {v.record}s without noise; it does not "
         "come back into training, and must not be released"
@@ -92,6 +116,14 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "rehearsal.differs_by_itself": "the loop does not repeat itself with the same "
     "random seeds, so it was not compared on other {record}s",
     "released.as_left": "as the last of {steps} steps left it",
+    "released.would": "audit.after_step(parameters) after each step and "
+    "finish(released=parameters) would compare it with what the last step left",
+    "released.differs": lambda v: f"{_paths(v)} differ from what the last step left",
+    "released.not_as_left": lambda v: (
+        f"{_paths(v)} of the released model differ from what the last step left, and "
+        f"whether {v.record}s decide it was not looked at; release what the last step "
+        "left, or hand over after each step what is to be released, such as a mean"
+    ),
     "released.alike": lambda v: (
         f"{', '.join(v.subject[:4])} changed after the last step, alike whatever the "
         f"{v.record}s in a rehearsal of the loop"
@@ -106,8 +138,7 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         what=lambda v: f"{_paths(v)} depends on {v.record}s past the noise",
         measured=lambda v: f"another value {_how(v)}",
         expected="the same value",
-        cause="something that is computed from {record}s, their gradients or their "
-        "loss, and is not given noise",
+        cause=_held_cause,
     ),
     "interference.back": FaultText(
         what=_back,

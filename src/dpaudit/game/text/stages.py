@@ -174,7 +174,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "would look at it",
     "sums.made_after": "canaries are added to sums, which are made after it",
     "sums.nothing_else": "an audit sees the sums that it is handed, and nothing else "
-    "that leaves",
+    "that leaves; {call} would look at it",
     "records.pass": "canaries are {record}s, and pass it as {record}s do",
     "records.pass_clipping": _pass_clipping,
     "records.none_above": "none is above the norm, so that nothing shows whether "

@@ -12,7 +12,7 @@ The norm of a clipped record in the sum is read from what ``clipped_grad`` retur
 sampling rate from the batch selection, the claim from the event that was accounted for.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import wraps
 from math import sqrt
 from pathlib import Path
@@ -35,7 +35,7 @@ from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, noted
+from dpaudit.game.findings import Finding, Stage, not_checked, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import Guarantee
@@ -45,8 +45,9 @@ from dpaudit.training.any_loop import (
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.canary_coverage import checks_of_records, checks_of_sums
-from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
+from dpaudit.training.jax_privacy.layout import Tree, TreeLayout, named_arrays
 from dpaudit.training.jax_privacy.privatizer import (
+    ForcedSum,
     audited_privatizer,
     cleared,
     exchange,
@@ -66,8 +67,15 @@ from dpaudit.training.jax_privacy.setup import (
     sampling_of,
     strategy_of,
 )
-from dpaudit.training.probe import ClippedSum, probe_sum
+from dpaudit.training.probe import (
+    ClippedSum,
+    Update,
+    UpdateReport,
+    probe_sum,
+    probe_update,
+)
 from dpaudit.training.probe.report import Sensitivity
+from dpaudit.training.released import ReleasedModel
 from dpaudit.training.steps import history_compared
 from dpaudit.training.strategy_check import check_strategy
 
@@ -157,6 +165,7 @@ class JaxAudit:
                 "knows; use insertion=Sums()"
             )
         self._strategy, self._insertion = strategy, insertion
+        self._forced, self._released = ForcedSum(self._norm), ReleasedModel()
         self._rate, self._sampled = rate, rate < 1 or participation is not None
         self._separation = cycles.every if cycles else 1
         self._sampling = None if records is None else BatchSampling(records)
@@ -249,7 +258,11 @@ class JaxAudit:
             return self._joining(), self._audit.likelihood.steps
 
         return audited_privatizer(
-            privatizer, self._tree, first, knows_real_sums=self._knows_real_sums
+            privatizer,
+            self._tree,
+            self._forced,
+            first,
+            knows_real_sums=self._knows_real_sums,
         )
 
     def records(self, data: Tree) -> tuple[Tree, CanaryRows]:
@@ -351,6 +364,63 @@ class JaxAudit:
             probe_sum(by_name, leaves, norm=self._norm, records=records, seed=seed)
         )
 
+    def probe_step(self, step: Update, batch: Tree) -> UpdateReport:
+        """Look whether what a step leaves depends on records past the noise.
+
+        The step is run thirteen times, uncompiled, on batches of other records and on
+        one with a record fewer, while the wrapped privatizer is given the same sum
+        instead of theirs. All that the step returns must then be equal, bit for bit.
+        What is seen is part of the result. Probe at the start, and again at steps that
+        you choose beforehand.
+
+        What ``step`` does not return is not seen, nor what the privatizer itself keeps
+        of the sums, nor records that are not in ``batch``.
+
+        Args:
+            step: From a batch to all that your step leaves: the parameters, the states
+                of privatizer and optimizer, and whatever else steers later steps. It
+                calls the wrapped privatizer, begins from the same state in each call,
+                and draws from the same keys. With padding it takes ``keep``, which says
+                what rows are none::
+
+                    audit.probe_step(
+                        lambda batch, keep: step(params, noise_state, batch, ~keep),
+                        batch,
+                    )
+
+                Otherwise a record is really taken out. A size of the batch that is
+                public is taken from elsewhere.
+            batch: Real records, a dozen is enough: a tree of arrays with one row for
+                each. Half of them are in a batch; with microbatches that is to be a
+                multiple of their size.
+        """
+        leaves, structure = jax.tree.flatten(batch)
+
+        def run(some: list[Tree], given: Mapping[str, Tree], *, second: bool) -> Tree:
+            with self._forced.begin(int(second)):
+                left = step(jax.tree.unflatten(structure, some), **given)
+            return named_arrays(left)
+
+        before = self._forced.taken
+        found = probe_update(run, leaves, function=step, name="step")
+        if self._forced.taken == before:
+            code = "interference.update_not_reached"
+            why = not_checked(Stage.SIDE_PATHS, code, ran="step")
+            found = UpdateReport(findings=(why,))
+        self._audit.add(*found.findings)
+        return found
+
+    def after_step(self, params: Tree) -> None:
+        """Take note of the parameters that a step left, after ``observe``.
+
+        Call it after each step; ``finish(released=...)`` compares with the last.
+
+        Args:
+            params: All that will be released.
+        """
+        steps = self._audit.likelihood.steps
+        self._released.after_step(named_arrays(params), steps=steps)
+
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
         self._audit.save(path, self._sampling and self._sampling.saved())
@@ -366,14 +436,24 @@ class JaxAudit:
             self._sampling.restore(state)
 
     @progress_note("finishing the audit")
-    def finish(self, *, claim: Guarantee | None = None) -> Result:
+    def finish(
+        self, *, claim: Guarantee | None = None, released: Tree = None
+    ) -> Result:
         """Guess, and judge.
 
         Args:
             claim: What the accountant stands for, if not the curve of the event.
+            released: The parameters that are released, if ``after_step`` was told what
+                each step left.
         """
         self._audit.check_observed()
-        found = [*self._checks(), *self._of_strategy()]
+        named = None if released is None else named_arrays(released)
+        steps = self._audit.likelihood.steps
+        found = [
+            *self._checks(),
+            *self._of_strategy(),
+            *self._released.findings(named, steps=steps),
+        ]
         if claim is None and self._history:
             claim = accountant_curve(self._history)
             found += self._of_accounting(self._history)
@@ -469,6 +549,7 @@ class JaxAudit:
             noise=bool(self._noise),
             call="JaxAudit(..., noise=...)",
             only_sums=True,
+            after="audit.probe_step(...)",
             sampled=self._sampled,
             batches="JaxAudit(..., records=...) and observe(..., batch=rows)",
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.layout import ArrayCoordinates, Layout
 
-__all__ = ["Tree", "TreeLayout", "holds_floats"]
+__all__ = ["Tree", "TreeLayout", "holds_floats", "named_arrays"]
 
 Tree: TypeAlias = Any  # a tree of JAX arrays of any structure
 
@@ -76,10 +76,7 @@ class TreeLayout:
     def named(self, tree: Tree) -> dict[str, jax.Array]:
         """Return the leaves by name, such as ``layer.weights``."""
         self._leaves(tree)
-        return {
-            jax.tree_util.keystr(path, simple=True, separator="."): leaf
-            for path, leaf in jax.tree.leaves_with_path(tree)
-        }
+        return named_arrays(tree)
 
     def _index(self, part: ArrayCoordinates) -> tuple[NDArray[np.int64], ...]:
         return np.unravel_index(part.offsets, self.layout.shapes[part.array] or (1,))
@@ -95,3 +92,16 @@ class TreeLayout:
                 "params a tree like the gradients that are made noisy"
             )
         return list(leaves)
+
+
+def named_arrays(tree: Tree) -> dict[str, Any]:
+    """Return the leaves of any tree by name; keys of random numbers as their bits."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): _bits(leaf)
+        for path, leaf in jax.tree.leaves_with_path(tree)
+    }
+
+
+def _bits(leaf: Any) -> Any:  # noqa: ANN401 (a leaf may be a number)
+    is_key = jnp.issubdtype(getattr(leaf, "dtype", bool), jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf

@@ -11,8 +11,9 @@ The state is as secret as that of the plain privatizer, which holds the key of a
 noise to come: this one also holds what joins the coming step.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,14 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidRunError
 from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
 
-__all__ = ["AuditedState", "audited_privatizer", "cleared", "exchange", "find"]
+__all__ = [
+    "AuditedState",
+    "ForcedSum",
+    "audited_privatizer",
+    "cleared",
+    "exchange",
+    "find",
+]
 
 
 class AuditedState(NamedTuple):
@@ -47,6 +55,7 @@ class AuditedState(NamedTuple):
 def audited_privatizer(
     privatizer: optax.GradientTransformation,
     layout: TreeLayout,
+    forced: "ForcedSum",
     first: Callable[[], tuple[NDArray[np.float64], int]],
     *,
     knows_real_sums: bool,
@@ -56,6 +65,7 @@ def audited_privatizer(
     Args:
         privatizer: The one that adds noise.
         layout: Where to add and to read.
+        forced: Replaces sums while a step is looked at.
         first: Returns what to add in the coming step, and how many were taken before.
         knows_real_sums: Whether to read also what the sum was before anything was
             added.
@@ -74,6 +84,7 @@ def audited_privatizer(
     def update(
         sum_of_clipped_grads: Tree, noise_state: AuditedState, params: Tree = None
     ) -> tuple[Tree, AuditedState]:
+        sum_of_clipped_grads = forced.instead_of(sum_of_clipped_grads)
         total = layout.add(sum_of_clipped_grads, noise_state.joining)
         noisy, inner = privatizer.update(total, noise_state.inner, params)
         real = (
@@ -89,6 +100,51 @@ def audited_privatizer(
         return noisy, state
 
     return optax.GradientTransformation(init, update)
+
+
+@final
+class ForcedSum:
+    """Makes the sums of a step equal, whatever its records, while it is looked at.
+
+    Then the noise is that of the state, so noisy sums are equal too. Code runs
+    uncompiled meanwhile: what was compiled before does not ask for another sum.
+
+    Args:
+        scale: Standard deviation of the sums.
+
+    Attributes:
+        taken: How many sums were replaced so far.
+    """
+
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
+        self._rng: np.random.Generator | None = None
+        self.taken = 0
+
+    @contextmanager
+    def begin(self, seed: int) -> Iterator[None]:
+        """Replace sums by those of a seed."""
+        self._rng = np.random.default_rng(seed)
+        try:
+            with jax.disable_jit():
+                yield
+        finally:
+            self._rng = None
+
+    def instead_of(self, sums: Tree) -> Tree:
+        """Return what replaces sums, or these if nothing does."""
+        rng = self._rng
+        if rng is None:
+            return sums
+        self.taken += 1
+        return jax.tree.map(
+            lambda leaf: (
+                jnp.asarray(rng.normal(0, self._scale, leaf.shape), leaf.dtype)
+                if jnp.issubdtype(leaf.dtype, jnp.floating)
+                else jnp.zeros_like(leaf)
+            ),
+            sums,
+        )
 
 
 def exchange(state: Tree, joining: NDArray[np.float64]) -> Tree:

@@ -7,13 +7,20 @@ from typing import Any, TypeAlias
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.probe.engine import Rows
 
-__all__ = ["Tree", "counted", "named_leaves", "parameters", "rows_of"]
+__all__ = ["Tree", "counted", "mapped", "named_leaves", "parameters", "rows_of"]
 
 Tree: TypeAlias = Any  # an array, or dicts, lists and tuples of arrays
 
 
-def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
+def named_leaves(
+    tree: Tree, name: str = "", *, alone: str = "the sum"
+) -> Iterator[tuple[str, Any]]:
     """Yield what dicts, lists and tuples hold, with its name.
+
+    Args:
+        tree: What holds it.
+        name: Of the tree.
+        alone: What a leaf is called that nothing holds.
 
     Example:
         >>> dict(named_leaves({"in": [1, 2], "out": 3}))
@@ -27,7 +34,7 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
         parts = [*enumerate(tree)]
     else:
         if tree is not None:
-            yield name or "the sum", tree
+            yield name or alone, tree
         return
     for key, part in parts:
         yield from named_leaves(part, f"{name}.{key}" if name else str(key))
@@ -35,14 +42,19 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def rows_of(tree: Tree, index: Rows) -> Tree:
     """Return some rows of each array."""
+    return mapped(tree, lambda leaf: leaf[index])
+
+
+def mapped(tree: Tree, change: Callable[[Any], Any]) -> Tree:
+    """Return a tree with each leaf changed, in the order of ``named_leaves``."""
     if tree is None:
         return None
     if isinstance(tree, Mapping):
-        return {key: rows_of(part, index) for key, part in tree.items()}
+        return {key: mapped(part, change) for key, part in tree.items()}
     if isinstance(tree, list | tuple):
-        parts = [rows_of(part, index) for part in tree]
+        parts = [mapped(part, change) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return tree[index]
+    return change(tree)
 
 
 def counted(batch: Tree) -> int:

@@ -1,0 +1,252 @@
+"""Does what a step leaves depend on records besides through the noisy sum?
+
+DP-SGD is private since all that comes after a step's noise depends on records only
+through the noisy sum. So what a loop does from there on is run on batches of other
+records with one and the same noisy sum. All that it returns must then be equal, bit for
+bit: parameters, the optimizer's state, learning rate, clipping norm, counters.
+
+*Batches.* Of equal shape: half of the records exchanged, one record in everybody's
+place, another one, and one put together of two, so that a mean, a loss or a label comes
+out differently in one of them. And one with a record fewer, as how many records a batch
+holds depends on the records as well where they are sampled.
+
+*What is no record's doing.* All batches are run twice. What differs between two runs of
+the same batch is not compared, and then nothing is concluded from the rest being equal.
+With another noisy sum something must differ: otherwise another function was looked at.
+
+What is not returned is not seen, nor what happens before the function begins, nor
+records that were not among those given.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain, repeat
+from typing import Any, Final, Protocol, TypeAlias, final
+
+import numpy as np
+
+from dpaudit._progress import progress_note
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.findings import (
+    Finding,
+    Stage,
+    Status,
+    fault,
+    inspected,
+    not_checked,
+)
+from dpaudit.game.text.findings import sentence
+from dpaudit.training.probe.engine import Rows
+from dpaudit.training.probe.trees import (
+    Tree,
+    counted,
+    mapped,
+    named_leaves,
+    parameters,
+    rows_of,
+)
+
+__all__ = ["Update", "UpdateReport", "UpdateRun", "leaf_digests", "probe_update"]
+
+Update: TypeAlias = Callable[..., Tree]
+_Digests: TypeAlias = dict[str, str]
+
+_NAMED: Final = 4  # of what differs
+_FIRST: Final = "first"
+
+
+class UpdateRun(Protocol):
+    """Runs a loop's update on a batch, with one of two noisy sums."""
+
+    def __call__(
+        self, batch: Tree, given: Mapping[str, Any], /, *, second: bool
+    ) -> Tree:
+        """Return all that the update leaves.
+
+        Args:
+            batch: Some records.
+            given: What else the update takes by name: ``keep``, or nothing.
+            second: Which noisy sum.
+        """
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport:
+    """Whether what a step leaves was the same whatever its records.
+
+    Attributes:
+        findings: Faults, and how the stage was checked.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What is wrong."""
+        return tuple(each for each in self.findings if each.status is Status.FAULT)
+
+    def __str__(self) -> str:
+        return " ".join(
+            f"{'Fault found: ' if each.status is Status.FAULT else ''}{sentence(each)}."
+            for each in self.findings
+        )
+
+
+@progress_note("comparing the update on other records")
+def probe_update(
+    run: UpdateRun, batch: Tree, *, function: Update, name: str
+) -> UpdateReport:
+    """Return whether what an update leaves depends on the records of its batch.
+
+    Args:
+        run: Runs it; it is called thirteen times.
+        batch: Real records: a tree of arrays, each with one row for each record.
+        function: The user's own; ``keep`` is given to it if it takes that.
+        name: What to call it.
+    """
+    batches = [*_batches(batch, keeps="keep" in parameters(function))]
+
+    def left(rows: Tree, given: Mapping[str, Any], *, second: bool = False) -> _Digests:
+        with _same_random_numbers():
+            return leaf_digests(run(rows, given, second=second), name)
+
+    once = {kind: left(rows, given) for kind, rows, given in batches}
+    again = {kind: left(rows, given) for kind, rows, given in batches}
+    _, *first = batches[0]
+    varying = {name for kind in once for name in _differ(once[kind], again[kind])}
+    faults = tuple(_faults(once, varying))
+    compared = len(once[_FIRST].keys() - varying)
+    if varying and not faults:
+        return _unseen("interference.update_varies", varying, ran=name)
+    if not faults and not _differ(once[_FIRST], left(*first, second=True)):
+        return _unseen("interference.update_ignores", set(), ran=name)
+    checked = inspected(
+        Stage.SIDE_PATHS,
+        "interference.update_compared",
+        ran=name,
+        batches=len(once),
+        compared=compared,
+    )
+    return UpdateReport(findings=(*faults, checked))
+
+
+def _faults(once: Mapping[str, _Digests], varying: set[str]) -> Iterator[Finding]:
+    """Yield what differs from the first batch, where it does so first."""
+    known = set(varying)
+    for kind, values in once.items():
+        differ = _differ(once[_FIRST], values) - known
+        known |= differ
+        if differ:
+            yield fault(
+                Stage.SIDE_PATHS,
+                "interference.held",
+                sorted(differ)[:_NAMED],
+                kind=kind,
+                more=max(0, len(differ) - _NAMED),
+            )
+
+
+def _unseen(code: str, names: set[str], *, ran: str) -> UpdateReport:
+    why = not_checked(
+        Stage.SIDE_PATHS,
+        code,
+        sorted(names)[:_NAMED],
+        more=max(0, len(names) - _NAMED),
+        ran=ran,
+    )
+    return UpdateReport(findings=(why,))
+
+
+def _differ(one: _Digests, other: _Digests) -> set[str]:
+    """Return the names of leaves that differ, or that only one has."""
+    return {n for n in one.keys() | other.keys() if one.get(n) != other.get(n)}
+
+
+def _batches(
+    batch: Tree, *, keeps: bool
+) -> Iterator[tuple[str, Tree, Mapping[str, Any]]]:
+    """Yield what is done to the records of a batch, and the batch that it makes."""
+    size = counted(batch) // 2
+    if size < 2:
+        raise InvalidInputError(
+            f"comparing batches needs 4 records or more, got {counted(batch)}"
+        )
+    rows = np.arange(size)
+    one, other = np.full(size, 0), np.full(size, size)
+    everybody: dict[str, Any] = {"keep": np.ones(size, bool)} if keeps else {}
+    yield _FIRST, rows_of(batch, rows), everybody
+    exchanged = np.where(rows < size // 2, rows, rows + size)
+    yield "exchanged", rows_of(batch, exchanged), everybody
+    yield "one", rows_of(batch, one), everybody
+    yield "other", rows_of(batch, other), everybody
+    if len([*named_leaves(batch)]) > 1:
+        yield "mixed", _put_together(batch, one, other), everybody
+    if keeps:
+        yield "fewer", rows_of(batch, rows), {"keep": rows < size - 1}
+    else:
+        yield "fewer", rows_of(batch, rows[:-1]), everybody
+
+
+def _put_together(batch: Tree, one: Rows, other: Rows) -> Tree:
+    """Return a batch with the first part of some records and the rest of others."""
+    rows = chain([one], repeat(other))
+    return mapped(batch, lambda leaf: leaf[next(rows)])
+
+
+@contextmanager
+def _same_random_numbers() -> Iterator[None]:
+    """Draw the same from numpy's and Python's generators; put back where they stood."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (user code may draw from it)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def leaf_digests(tree: Tree, name: str) -> dict[str, str]:
+    """Return a digest of each leaf's type, shape and bits, by the leaf's name.
+
+    Args:
+        tree: A tree of arrays and numbers, of any library.
+        name: What returned it.
+
+    Example:
+        >>> one = leaf_digests({"rate": 0.1, "weights": np.zeros(3)}, "update")
+        >>> other = leaf_digests({"rate": 0.2, "weights": np.zeros(3)}, "update")
+        >>> [leaf for leaf in one if one[leaf] != other[leaf]]
+        ['rate']
+    """
+    found = {
+        leaf: _digest(value, leaf, name)
+        for leaf, value in named_leaves(tree, alone="what it returns")
+    }
+    if not found:
+        raise InvalidInputError(
+            f"{name} must return what the step leaves behind, got {tree!r:.60}"
+        )
+    return found
+
+
+def _digest(value: Any, leaf: str, name: str) -> str:  # noqa: ANN401
+    plain = value.detach().cpu() if hasattr(value, "detach") else value
+    try:
+        array = np.asarray(plain)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(
+            f"{name} must return arrays and numbers that numpy can read; {leaf!r} is "
+            f"not one: {error}"
+        ) from error
+    if array.dtype.hasobject:
+        raise InvalidInputError(
+            f"{name} must return arrays and numbers, or dicts, lists and tuples of "
+            f"these; {leaf!r} is {value!r:.60}"
+        )
+    kind = f"{array.dtype.str} {array.shape} "
+    return sha256(kind.encode() + array.tobytes()).hexdigest()
