@@ -194,6 +194,24 @@ def test_the_points_of_limits_are_those_that_are_kept():
     assert costs["limit of all canaries", 1] == MOST[1000, 12].value
 
 
+def test_medians_beside_limits_on_them_are_those_of_the_figures():
+    def best(name, **wanted):
+        with (EXPLANATION / "figures" / f"{name}.csv").open(encoding="utf-8") as file:
+            found = [r for r in csv.DictReader(file) if wanted.items() <= r.items()]
+        return max(found, key=lambda row: float(row.get("mean", 0)))
+
+    page = (EXPLANATION / "limit.md").read_text("utf-8")
+    table = page.partition("| best number of canaries")[2].partition("\n\n")[0]
+    (*_, many, more, one) = [line.split(" | ") for line in table.splitlines()]
+    for row, runs in ((many, "1"), (more, "10")):
+        found = best("efficiency", mechanism="DP-SGD", curve="adaptively", runs=runs)
+        quoted = f"{float(found['median']):.2f} ± {float(found['error']):.2f}"
+        assert row[2] == quoted
+    found = best("adaptive-steps", curve="adaptive, limited rounds")
+    mean = f"{float(found['mean']):.3f} ± {float(found['standard error']):.3f}"
+    assert one[2:4] == [f"{float(found['median']):.2f}", mean]
+
+
 def test_a_limit_that_is_kept_is_computed_again():
     """With fewer simulated; the error of the difference is some 0.005."""
     training = TrainingSetup(steps=100, rate=0.1, noise=NOISE[EPSILON])
