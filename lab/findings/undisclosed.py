@@ -14,7 +14,7 @@ from dpaudit_lab.held_out.program import Case, Program, private
 
 FAULTS: list[Case] = []
 
-fault = partial(case, FAULTS)
+fault = partial(case, FAULTS, undisclosed=True)
 
 
 def _ghost_with_norm_schedule(seed: int, gamma: float) -> Program:

@@ -4,11 +4,17 @@
     python lab/measure/held_out.py --set first --store FILE --seeds 3
     python lab/measure/held_out.py --set developed --store FILE --only mixup closure
     python lab/measure/held_out.py --set developed --store FILE --csv OUT
+    python lab/measure/held_out.py --set first --store FILE --csv OUT --undisclosed
 
 Sets are files of ``dpaudit_lab.held_out.sets``: ``developed``, which the checks were
 made with, and ``first`` and ``second``, by authors who did not know the checks.
-``undisclosed`` is in ``lab/findings``, where its results stay. Each case is built,
-audited and trained in a process of its own, which has ``--limit`` seconds.
+``undisclosed`` is in ``lab/findings``. Each case is built, audited and trained in a
+process of its own, which has ``--limit`` seconds.
+
+Cases of any set that may show a fault of another project which is not public yet are
+marked ``undisclosed``. A table that is written with ``--csv`` leaves them out; with
+``--undisclosed`` it has these and no others, and belongs in ``lab/findings``. What is
+printed counts both, and is for who runs it.
 
 A fault is *named* if a fault that is reported is at a stage of the hypothesis that its
 author states, *misnamed* if another is, or if the claim is refuted without a fault. An
@@ -297,12 +303,21 @@ def report(rows: Sequence[Row]) -> str:
     )
 
 
-def write_csv(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows as a table; what has parts is written as JSON."""
+def write_csv(path: Path, rows: Iterable[Row], *, undisclosed: bool = False) -> None:
+    """Write rows as a table; what has parts is written as JSON.
+
+    Args:
+        path: The file.
+        rows: Of any cases.
+        undisclosed: Which of them are kept: those of cases that are marked so, or the
+            others.
+    """
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in rows:
+            if row["undisclosed"] is not undisclosed:
+                continue
             whole = row | {"as": kind(row), "hypotheses": " ".join(hypotheses(row))}
             values = (whole.get(name) for name in COLUMNS)
             writer.writerow(
@@ -327,6 +342,7 @@ def wanted(
                     "seed": seed,
                     "breaks": case.breaks,
                     "in_scope": case.in_scope,
+                    "undisclosed": case.undisclosed,
                 }
 
 
@@ -357,6 +373,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of a case")
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--undisclosed", action="store_true")
     arguments = parser.parse_args()
     every = list(wanted(SETS[arguments.which], arguments.seeds, arguments.only))
     if not every:
@@ -364,7 +381,7 @@ def main() -> None:
     rows = run(every, arguments.store, arguments.limit, say=print)
     print(report(rows))
     if arguments.csv:
-        write_csv(arguments.csv, rows)
+        write_csv(arguments.csv, rows, undisclosed=arguments.undisclosed)
 
 
 if __name__ == "__main__":

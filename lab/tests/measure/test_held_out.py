@@ -1,6 +1,7 @@
 """How faults and correct programs are audited, counted and kept."""
 
 import csv
+from pathlib import Path
 
 import pytest
 from held_out import (
@@ -19,7 +20,15 @@ from sweeping import lines
 from dpaudit.game.findings import Stage
 from dpaudit.game.verdict import Verdict
 
-KNOWN = {"part": "p", "group": "FAULTS", "case": "c", "seed": 0, "in_scope": True}
+KNOWN = {
+    "part": "p",
+    "group": "FAULTS",
+    "case": "c",
+    "seed": 0,
+    "in_scope": True,
+    "undisclosed": False,
+}
+LAB = Path(__file__).parents[2]
 CLEAN = Verdict.NO_VIOLATION_DETECTED
 
 
@@ -58,6 +67,36 @@ def test_counts_have_exact_limits_and_leave_out_what_is_out_of_scope():
     assert scope[1:3] == ["2", "1 [0.01, 0.99]"]
     (correct,) = (cells for cells in counted if cells[0] == "| correct")
     assert correct[1:3] == ["1", "1 [0.03, 1.00]"]
+
+
+def test_rows_that_are_not_public_are_in_a_table_of_their_own(tmp_path):
+    path = tmp_path / "held.csv"
+    rows = [row(CLEAN, case="one"), row(CLEAN, case="other", undisclosed=True)]
+    for undisclosed, kept in ((False, "one"), (True, "other")):
+        write_csv(path, rows, undisclosed=undisclosed)
+        assert [each["case"] for each in table(path)] == [kept]
+
+
+def table(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("folder", ["results", "findings"])
+def test_tables_name_cases_that_are_not_public_in_their_folder_only(folder):
+    parts = [part for every in SETS.values() for part in every]
+    marked = {
+        (part, case.name): case.undisclosed
+        for part in parts
+        for _, case in cases_of(part)
+    }
+    found = [
+        row for path in (LAB / folder).glob("held_out*.csv") for row in table(path)
+    ]
+    assert len(found) > 3
+    for each in found:
+        key = each["part"], each["case"]
+        assert marked[key] is (folder == "findings"), key
 
 
 def test_a_set_whose_files_are_missing_has_no_cases(capsys):

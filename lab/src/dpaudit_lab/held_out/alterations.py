@@ -36,6 +36,7 @@ def case(
     breaks: Hypothesis | None = None,
     in_scope: bool = True,
     true_epsilon: str,
+    undisclosed: bool = False,
 ) -> Callable[[Callable[[int], Program]], Callable[[int], Program]]:
     """Return a decorator that enters a function that builds a program as a case.
 
@@ -50,6 +51,7 @@ def case(
             breaks=breaks,
             in_scope=in_scope,
             true_epsilon=true_epsilon,
+            undisclosed=undisclosed,
         )
         cases.append(found)
         return build

@@ -68,6 +68,9 @@ class Case:
         in_scope: Whether the fault is in the published scope.
         true_epsilon: What is spent at delta = 1e-5, with the argument; of a correct
             program why it spends no more than it claims.
+        undisclosed: Whether it may show a fault of another project that is not public
+            yet, so that its results stay in ``lab/findings``. Not the author's: it does
+            not change the program.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Case:
     breaks: Hypothesis | None
     in_scope: bool = True
     true_epsilon: str
+    undisclosed: bool = False
 
 
 def table(records: int = RECORDS, seed: int = 1) -> TensorDataset:

@@ -1089,6 +1089,7 @@ FAULTS = [
     ),
     Case(
         name="ghost-clip-schedule-half-applied",
+        undisclosed=True,
         what=(
             "Ghost clipping with Opacus' ExponentialGradClip (0.8 each epoch): it sets "
             "the norm of the optimizer, which scales the noise, not that of the "
@@ -1384,6 +1385,7 @@ CORRECT = [
     ),
     Case(
         name="ghost-clip-schedule-on-both",
+        undisclosed=True,
         what=(
             "Ghost clipping with a norm that falls by 0.8 each epoch, set on the module "
             "and on the optimizer."

@@ -920,7 +920,7 @@ def _back_to_best_by_public(seed):
     return p
 
 
-def _fault(name, build, breaks, what, true_epsilon, in_scope=True):
+def _fault(name, build, breaks, what, true_epsilon, in_scope=True, undisclosed=False):
     return Case(
         name=name,
         what=what,
@@ -928,6 +928,7 @@ def _fault(name, build, breaks, what, true_epsilon, in_scope=True):
         breaks=breaks,
         in_scope=in_scope,
         true_epsilon=true_epsilon,
+        undisclosed=undisclosed,
     )
 
 
@@ -993,6 +994,7 @@ FAULTS = [
         "the first C while the noise follows the optimizer's.",
         "About 16 instead of 2.2: records go on adding up to 1 while the noise is "
         "2.25 times 0.85 to the power of the epoch (RDP of these ten multipliers).",
+        undisclosed=True,
     ),
     _fault(
         "augmented-views-as-rows",

@@ -643,6 +643,7 @@ FAULTS = [
     ),
     Case(
         name="ghost-clipping-with-a-tied-decoder",
+        undisclosed=True,
         what="An autoencoder's matrix is also used by a function, under ghost clipping.",
         build=ghost_clipping_with_a_tied_decoder,
         breaks="H2",
@@ -661,6 +662,7 @@ FAULTS = [
     ),
     Case(
         name="ghost-clipping-with-a-clip-scheduler",
+        undisclosed=True,
         what="A clip scheduler lowers the optimizer's norm; the ghost module keeps its.",
         build=ghost_clipping_with_a_clip_scheduler,
         breaks="H2",
@@ -1203,6 +1205,7 @@ CORRECT = [
     ),
     Case(
         name="ghost-clip-schedule-on-both-sides",
+        undisclosed=True,
         what="The norm falls by a schedule, for the ghost module and the optimizer alike.",
         build=ghost_clip_schedule_on_both_sides,
         breaks=None,
