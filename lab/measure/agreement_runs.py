@@ -293,7 +293,6 @@ def jax_cases() -> Cases:
             jnp.bfloat16,
             made={"divide_noise_by": 4.0, "clip": 0.5, "normalize_by": 10.0},
             design=small.design(800, per_coordinate=2),
-            layout_seed=4,
         ),
         "records": lambda: records(2.0),
         "records clipped to 4 C": lambda: records(8.0),

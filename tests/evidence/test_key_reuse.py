@@ -61,7 +61,7 @@ def test_a_key_that_was_used_for_two_outputs_fails_in_both(other):
 
 def test_two_training_runs_with_one_key_fail():
     key = fixed_key(KEY.secret)
-    runs = [evidence_of(training(key, noise=noise), key=key) for noise in (0.7, 0.8)]
+    runs = [evidence_of(training(key, noise=noise), key=key) for noise in (0.7, 1.4)]
     assert keys(*runs) == [Outcome.FAILS] * 2
     redacted = [each.redact() for each in runs]
     assert keys(*redacted) == [Outcome.FAILS] * 2

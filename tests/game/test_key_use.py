@@ -65,7 +65,6 @@ def test_neither_another_design_nor_other_real_sums_make_it_another_key():
     for other in (
         lambda: opened(replace(DESIGN, alpha=0.01)),
         lambda: opened(knows_real_sums=True),
-        lambda: opened(layout_seed=1),
     ):
         with pytest.raises(InvalidRunError, match=USED):
             other()

@@ -33,7 +33,6 @@ FULL = Setting(
     coordinates=10,
     per_coordinate=2,
     dimension=100,
-    layout_seed=0,
     norm_in_sum=0.125,
     insertion=CanaryInsertion(
         point=InsertionPoint.EXAMPLE, norm=2.0, least_norm=1.25, users=(3, 5)

@@ -73,7 +73,7 @@ def test_what_a_holder_saves_comes_back_beside_the_state(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["steps", "format", "commitment", "arrival", "file", "allow_pickle"]
+    "name", ["seen number", "format", "commitment", "arrival", "file", "allow_pickle"]
 )
 def test_a_holder_is_told_which_names_are_taken(name, tmp_path):
     path = tmp_path / "state.npz"

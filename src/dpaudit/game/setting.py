@@ -195,7 +195,6 @@ class Setting:
         coordinates: How many coordinates hold canaries.
         per_coordinate: Canaries at each of them.
         dimension: How many coordinates there are.
-        layout_seed: Public seed of the canaries' coordinates.
         norm_in_sum: The most that one record can be in a sum, in the program's units.
         insertion: Where canaries enter, and how large they are.
         expected_epsilon: The lower bound that a plan expects.
@@ -234,7 +233,6 @@ people only goes into notes={'model': ...}
     coordinates: int | None = None
     per_coordinate: int | None = None
     dimension: int | None = None
-    layout_seed: int | None = None
     norm_in_sum: float | None = None
     insertion: CanaryInsertion | None = None
     expected_epsilon: float | None = None
@@ -320,7 +318,6 @@ _WHOLE: Final = {
     "coordinates": 1,
     "per_coordinate": 1,
     "dimension": 1,
-    "layout_seed": 0,
     "controls_repeats": 1,
     "tie_seed": 0,
     "pooled_runs": 1,

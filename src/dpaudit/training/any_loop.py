@@ -1,7 +1,7 @@
 """The audit of any loop that clips, sums and adds noise: hand it the noisy sums.
 
-Canaries live in coordinates that a public seed picks. Before the loop adds noise to a
-step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
+Canaries live in coordinates that are drawn from the key. Before the loop adds noise to
+a step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
 shows there. Nothing else is asked of the loop, so the sum may come from any framework.
 How the loop samples and clips its own records is not run through. If it says which
 records each sum is of, and what its accountant was told, these are tested; and a probe
@@ -61,9 +61,24 @@ __all__ = [
 ]
 
 
-def noise_watched(coordinates: int) -> slice:
-    """Return at which of the canaries' coordinates noise is watched: spread evenly."""
-    return slice(0, None, -(-coordinates // MOST_WATCHED))
+def noise_watched(coordinates: int, key: Key) -> NDArray[np.int64]:
+    """Return at which of the canaries' coordinates noise is watched, in order.
+
+    One in each stretch of equal length, so that each array has its share. Which one is
+    drawn from the key, so that a program cannot know it.
+
+    Args:
+        coordinates: How many hold canaries.
+        key: Of the run.
+
+    Example:
+        >>> noise_watched(600, Key(bytes(32)))[:5]
+        array([ 2,  4,  8, 10, 12])
+    """
+    step = -(-coordinates // MOST_WATCHED)
+    first = np.arange(0, coordinates, step)
+    rng = key.generator("watched coordinates", 0)
+    return first + rng.integers(np.minimum(step, coordinates - first))
 
 
 def unit_of(unit: Unit | str) -> Unit | None:
@@ -99,10 +114,15 @@ class SumsAudit:
             the noise itself is also held against it, and against itself over steps.
         records: How many records there are to sample from, if the loop will say with
             each sum which of them are in its batch.
-        layout_seed: Public seed of the canaries' coordinates.
         unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
             ``"clipping"``: without a check of these and without this the audit is
             inconclusive.
+
+    Attributes:
+        coordinates: Where the canaries are, in order; secret until the run is over, and
+            only for what adds canaries and reads the noisy sums.
+        design: As it is committed to: the one given, with what was read.
+        commitment: To publish before training.
 
     Example:
         >>> from dpaudit import ApproxDP, OneRun
@@ -133,7 +153,6 @@ class SumsAudit:
         knows_real_sums: bool = False,
         noise: float | None = None,
         records: int | None = None,
-        layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         count = coordinates_needed(design)
@@ -142,7 +161,8 @@ class SumsAudit:
         self._strategy = strategy
         self._stated = noise
         self._noise = noise if knows_real_sums else None
-        self._watched = noise_watched(count)
+        self.coordinates: NDArray[np.int64] = scattered(dimension, count, key=key)
+        self._watched = noise_watched(count, key)
         self._audit = TrainingAudit(
             design=design,
             key=key,
@@ -150,23 +170,17 @@ class SumsAudit:
             observed_setting=Setting(
                 dimension=dimension,
                 rate=sample_rate,
-                layout_seed=layout_seed,
                 noise=noise or None,
                 unit=unit_of(unit),
             ),
             knows_real_sums=knows_real_sums,
             participation=participation,
             strategy=strategy,
-            watched=["the sum"] * len(range(count)[self._watched])
-            if self._noise
-            else (),
+            watched=["the sum"] * len(self._watched) if self._noise else (),
             unchecked=unchecked,
         )
         self._sampled = sample_rate < 1 or participation is not None
         self.design, self.commitment = self._audit.design, self._audit.commitment
-        self.coordinates: NDArray[np.int64] = scattered(
-            dimension, count, seed=layout_seed
-        )
         self._knows_real_sums, self._dimension = knows_real_sums, dimension
         self._released = ReleasedModel()
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step

@@ -12,10 +12,12 @@ reached from it. Only the audit holds both, so what reads sums must not hold the
 
 A state in a file is plain arrays, without pickle and without the key. It holds what the
 guesser has seen so far and the commitment, which binds it to its key and design; a
-state of another audit is refused. It says nothing about the coins that the noisy sums
-do not say: how these answered to the coins is sealed with the key (``arrival``).
+state of another audit is refused. It tells neither coins nor coordinates: what the
+noisy sums showed is sealed with the key, as whoever made the noise could look up where
+it was read, and so is how they answered to the coins (``arrival``).
 """
 
+import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from math import isclose
@@ -29,7 +31,7 @@ from dpaudit import _validate
 from dpaudit._codec import decode, encode
 from dpaudit._files import whole_file
 from dpaudit._progress import progress_note
-from dpaudit.dpsgd.likelihood import State, saved_rows
+from dpaudit.dpsgd.likelihood import State, saved_counts, saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.as_run import configured
 from dpaudit.dpsgd.planning.training import TrainingSetup
@@ -73,6 +75,8 @@ Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 _FORMAT: Final = "dpaudit.training.1"
 _CONFIGURED: Final = "configured"
 _OBSERVED: Final = "observed"
+_SEEN: Final = "seen."  # begins the names of what the guesser has seen
+_SEEN_NUMBER: Final = "seen number"
 _STATUSES: Final = (  # in which a result takes up what was found
     (Status.NOT_CHECKED, Status.TESTED, Status.INSPECTED),
     (Status.FAULT,),
@@ -191,6 +195,7 @@ class TrainingAudit:
             sample_rate=sample_rate,
             participation=participation,
         )
+        self._key = key  # seals what is saved
         known = (
             ThreatModel.KNOWN_RECORDS if knows_real_sums else ThreatModel.ALL_ITERATES
         )
@@ -315,10 +320,13 @@ class TrainingAudit:
             path: The file.
             more: What else the holder needs to go on, under names of its own.
         """
+        number = secrets.randbits(63)  # a new one for every save
+        seen = self._sealed(self.likelihood.saved(), number)
         ours = {
             "format": np.array(_FORMAT),
             "commitment": np.array(self.commitment.sha256),
-            **self.likelihood.saved(),
+            _SEEN_NUMBER: np.array([number]),
+            **{f"{_SEEN}{name}": array for name, array in seen.items()},
             **self._arrivals.saved(),
             **self.guard.saved(),
             _OBSERVED: packed({"findings": encode(self._observed)}),
@@ -363,13 +371,30 @@ class TrainingAudit:
         self.guard.restore(state)
         plain = unpacked(state, _OBSERVED, {"findings"})["findings"]
         self._observed = list(decode(tuple[Finding, ...], plain, "findings"))
-        self.likelihood.restore(state)
+        (number,) = saved_counts(state, _SEEN_NUMBER, 1)
+        seen = {
+            name.removeprefix(_SEEN): array
+            for name, array in state.items()
+            if name.startswith(_SEEN)
+        }
+        self.likelihood.restore(self._sealed(seen, number))
         self._arrivals.restore(state)
         rows = (len(state.get(_CONFIGURED, ())), 4)
         self._steps = ConfiguredSteps.restored(saved_rows(state, _CONFIGURED, rows))
         if self._noise is not None:
             self._noise.restore(state)
         self._run.resumed()
+
+    def _sealed(self, state: State, number: int) -> State:
+        """Return arrays that only the key can read; sealed once more they are plain."""
+        return {
+            name: self._key.sealed(
+                f"{_SEEN}{name}", number, np.frombuffer(array.tobytes(), np.uint8)
+            )
+            .view(array.dtype)
+            .reshape(array.shape)
+            for name, array in state.items()
+        }
 
     def check_observed(self, gather: Gather | None = None) -> None:
         """Refuse to judge what was not observed; all ranks refuse alike."""

@@ -3,24 +3,29 @@
 A canary is a gradient along a direction of its own: one coordinate of one array, or one
 coordinate in each of several arrays, for faults that treat arrays apart. Directions do
 not overlap, so what a noisy sum shows along one of them is one canary coordinate's.
-Only shapes are read here, and coordinates follow from them and a public seed. How a
-value is added or read there is up to whoever knows the library.
+Only shapes are read here, and coordinates follow from them and the key of the run: a
+program that knew them could be private there and nowhere else. Once the key is revealed
+anybody can compute them again. How a value is added or read there is up to whoever
+knows the library.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod, sqrt
-from typing import Any, Self, TypeAlias, final
+from typing import Any, Final, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, InvalidRunError
+from dpaudit.game.coins import Key
 
 __all__ = ["ArrayCoordinates", "Arrays", "Layout", "scattered"]
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
+
+_LABEL: Final = "canary coordinates"  # of the key's stream
 
 
 @final
@@ -36,7 +41,7 @@ class ArrayCoordinates:
 
     array: int
     which: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    offsets: NDArray[np.int64] = field(repr=False)  # secret until the run is over
 
     def offset_of(self, coordinates: int) -> NDArray[np.int64]:
         """Return where each of all coordinates is in the array, -1 if nowhere."""
@@ -84,7 +89,7 @@ class Layout:
         weight: What a coordinate's direction is in each of its arrays.
 
     Example:
-        >>> layout = Layout.uniform([(2, 2), (1,)], 5, seed=0)
+        >>> layout = Layout.uniform([(2, 2), (1,)], 5, key=Key(bytes(32)))
         >>> layout.array, layout.offset
         (array([0, 0, 0, 0, 1]), array([0, 1, 2, 3, 0]))
         >>> layout.values([np.ones((2, 2)), np.full(1, 7.0)])
@@ -103,7 +108,7 @@ class Layout:
         shapes: Iterable[Sequence[int]],
         coordinates: int,
         *,
-        seed: int,
+        key: Key,
         floats: Sequence[bool] | None = None,
     ) -> Self:
         """Return coordinates at random, among all numbers of all arrays.
@@ -111,7 +116,7 @@ class Layout:
         Args:
             shapes: Of the arrays.
             coordinates: How many.
-            seed: Public.
+            key: Of the run.
             floats: For each array whether it holds floating-point numbers; no others
                 can hold a canary. All do if left out.
         """
@@ -119,7 +124,7 @@ class Layout:
         dimension = sum(_sizes(known, floats))
         if not dimension:
             raise InvalidInputError("model must hold arrays of floats, and holds none")
-        return cls.at(scattered(dimension, coordinates, seed=seed), known, floats)
+        return cls.at(scattered(dimension, coordinates, key=key), known, floats)
 
     @classmethod
     def at(
@@ -151,7 +156,7 @@ class Layout:
 
     @classmethod
     def in_each(
-        cls, shapes: Iterable[Sequence[int]], coordinates: int, *, seed: int
+        cls, shapes: Iterable[Sequence[int]], coordinates: int, *, key: Key
     ) -> Self:
         """Return coordinates of which every array has some.
 
@@ -166,7 +171,7 @@ class Layout:
             ArrayCoordinates(
                 array=i,
                 which=np.arange(ends[i] - shares[i], ends[i]),
-                offsets=scattered(sizes[i], int(shares[i]), seed=seed + i),
+                offsets=scattered(sizes[i], int(shares[i]), key=key, array=i),
             )
             for i in np.flatnonzero(shares).tolist()
         )
@@ -181,7 +186,7 @@ class Layout:
         coordinates: int,
         *,
         over: int,
-        seed: int,
+        key: Key,
     ) -> Self:
         """Return directions that each lie in several arrays, alike in all of them.
 
@@ -189,7 +194,7 @@ class Layout:
             shapes: Of the arrays; the first that have room are taken.
             coordinates: How many.
             over: In how many arrays a direction has a coordinate.
-            seed: Public.
+            key: Of the run.
         """
         known = _known(shapes)
         sizes = _sizes(known)
@@ -203,9 +208,9 @@ class Layout:
             ArrayCoordinates(
                 array=i,
                 which=np.arange(coordinates),
-                offsets=scattered(sizes[i], coordinates, seed=seed + turn),
+                offsets=scattered(sizes[i], coordinates, key=key, array=i),
             )
-            for turn, i in enumerate(roomy)
+            for i in roomy
         )
         return cls(
             parts=parts,
@@ -264,18 +269,28 @@ class Layout:
         return found
 
 
-def scattered(dimension: int, coordinates: int, *, seed: int) -> NDArray[np.int64]:
-    """Return different coordinates of so many, at random from a public seed, in order.
+def scattered(
+    dimension: int, coordinates: int, *, key: Key, array: int = 0
+) -> NDArray[np.int64]:
+    """Return different coordinates of so many, drawn from the key, in order.
 
     In order, as neighbours are read and written more quickly.
 
+    Args:
+        dimension: How many there are.
+        coordinates: How many of them.
+        key: Of the run. The draw has a stream of its own, so that it says nothing of
+            the coins.
+        array: The number of the array, where each array has a draw of its own.
+
     Example:
-        >>> scattered(3, 3, seed=1)
-        array([0, 1, 2])
+        >>> scattered(10**6, 3, key=Key(bytes(32)))
+        array([ 50845, 616239, 911943])
     """
+    _validate.kind("key", key, Key)
     _validate.whole_number("dimension", dimension, least=1)
     _check_room(dimension, coordinates)
-    rng = np.random.default_rng(seed)
+    rng = key.generator(_LABEL, array)
     return np.sort(rng.choice(dimension, coordinates, replace=False, shuffle=False))
 
 

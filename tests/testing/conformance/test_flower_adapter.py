@@ -47,7 +47,7 @@ class FlowerTraining:
         )
         strategy.noise_multiplier = noise
         wrapped, seen = audit.wrap(), []
-        places = scattered(DIMENSION, CANARIES, seed=0)
+        places = scattered(DIMENSION, CANARIES, key=key)
         for number in range(1, ROUNDS + 1):
             wrapped.configure_train(number, arrays, ConfigRecord(), None)
             (before,) = arrays.to_numpy_ndarrays()

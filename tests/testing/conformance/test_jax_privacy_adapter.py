@@ -54,7 +54,7 @@ class JaxPrivacyTraining:
             state = audit.observe(state)
             seen.append(self.flat(noisy) - self.flat(real))
         audit.save(folder / "state.npz")
-        places = scattered(DIMENSION, CANARIES, seed=0)
+        places = scattered(DIMENSION, CANARIES, key=key)
         return Trained(
             result=audit.finish(),
             joined=self.joined(key),

@@ -31,7 +31,7 @@ class OpacusTraining:
         run = private_run()
         self.add(noise, run.optimizer)
         audit = attach(run, key=key)
-        eye = Eye(run.optimizer, coordinates=CANARIES, divisor=self.divisor)
+        eye = Eye(run.optimizer, coordinates=CANARIES, divisor=self.divisor, key=key)
         run.train(steps=STEPS)
         audit.save(folder / "state.npz")
         return Trained(

@@ -78,7 +78,7 @@ class PflTraining:
             seed=int.from_bytes(key.secret[:3]),
         ).run()
         audit.save(folder / "state.npz")
-        places = scattered(CANARIES + 20, CANARIES, seed=0)
+        places = scattered(CANARIES + 20, CANARIES, key=key)
         seen = (np.array(noisy.seen) - np.array(real.sums))[:, places] / CLIP
         return Trained(result=audit.finish(), joined=self.joined(key), seen=seen)
 

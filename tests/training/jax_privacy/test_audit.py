@@ -128,14 +128,13 @@ def test_the_noisy_value_rises_by_the_clipping_norm(clip, normalize_by, dtype, s
         EVENT,
         design=design(CANARIES * size, per_coordinate=size),
         key=KEY,
-        layout_seed=4,
     )
     _, sums = train(audit, grad_fn, privatizer, params=params)
     draws = ParticipationDraws(
         key=KEY, canaries=CANARIES * size, per_coordinate=size, sample_rate=RATE
     )
     joined = np.array([draws.contributions(step) for step in range(STEPS)])
-    seen = sums[:, scattered(4 + 1200 + 240, CANARIES, seed=4)]
+    seen = sums[:, scattered(4 + 1200 + 240, CANARIES, key=KEY)]
     check_slope(joined, seen, norm=clip / normalize_by)
     first = str(audit.finish()).splitlines()[0]
     assert " Not looked at: sampling of records, per-record" in first
@@ -169,7 +168,7 @@ def test_a_canary_that_is_a_record_rises_by_the_clipping_norm_too():
     joined = np.array(
         [bits * np.isin(np.arange(100, 100 + CANARIES), rows) for rows in batches]
     )
-    seen = sums[:, scattered(4 + 1200 + 240, CANARIES, seed=0)]
+    seen = sums[:, scattered(4 + 1200 + 240, CANARIES, key=KEY)]
     check_slope(joined, seen, norm=2.0)
     said = "Audited: sampling of records, clipping, adding up over micro-batches"
     assert f"\n{said}" in str(result)
@@ -274,7 +273,7 @@ def test_compiled_or_not_the_noise_is_that_of_the_plain_privatizer():
     draws = ParticipationDraws(
         key=KEY, canaries=CANARIES, per_coordinate=1, sample_rate=RATE
     )
-    places = scattered(621, CANARIES, seed=0)
+    places = scattered(621, CANARIES, key=KEY)
     for step in range(4):
         update = (
             jax.jit(wrapped.update, donate_argnums=1) if step % 2 else wrapped.update
@@ -457,7 +456,6 @@ def test_the_design_states_what_was_read():
         per_coordinate=1,
         dimension=621,
         rate=RATE,
-        layout_seed=0,
         norm_in_sum=2.0,
         insertion=CanaryInsertion(point=InsertionPoint.GRADIENT_SUM),
     )

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpaudit import Key
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.jax_privacy.layout import TreeLayout, holds_floats
 from dpaudit.training.layout import Layout
@@ -29,7 +30,7 @@ def layout_at(numbers, tree=TREE):
 
 def test_only_numbers_that_are_trained_are_counted():
     shapes = [leaf.shape for leaf in jax.tree.leaves(TREE)]
-    layout = Layout.uniform(shapes, 3, seed=0, floats=holds_floats(TREE))
+    layout = Layout.uniform(shapes, 3, key=Key(bytes(32)), floats=holds_floats(TREE))
     assert layout.dimension == len(FLAT)
 
 

@@ -126,12 +126,12 @@ def attach(run, *, canaries=CANARIES, guesses=40, key=KEY, **options):
 class Eye:
     """Sees the noisy sums along the canaries' directions, in plain torch."""
 
-    def __init__(self, optimizer, *, coordinates, divisor, spread=1):
+    def __init__(self, optimizer, *, coordinates, divisor, spread=1, key=KEY):
         self.seen = []
         self._divisor = divisor
         self._parameters = optimizer.params
         self.layout = canary_layout(
-            optimizer.params, coordinates=coordinates, spread=spread, seed=0
+            optimizer.params, coordinates=coordinates, spread=spread, key=key
         )
         self._coordinates = coordinates
         optimizer.original_optimizer.register_step_pre_hook(self._look)

@@ -56,7 +56,8 @@ def train(mode, rank):
     )
     torch.manual_seed(1000 + rank)  # ranks draw their own batches and noise
     audit = attach(run, key=key)
-    eye = Eye(run.optimizer, coordinates=CANARIES, divisor=(200 + records) // 10)
+    divisor = (200 + records) // 10
+    eye = Eye(run.optimizer, coordinates=CANARIES, divisor=divisor, key=key)
     with pytest.MonkeyPatch.context() as patch:
         fetched = Fetched(run, patch)
         run.train(audit.data_loader, steps=STEPS)

@@ -242,7 +242,6 @@ def test_the_result_says_what_was_read():
     assert result.design.setting == Setting(
         framework="Opacus",
         per_coordinate=1,
-        layout_seed=0,
         rate=0.1,
         noise=1.5,
         insertion=CanaryInsertion(point=InsertionPoint.GRADIENT_SUM, norm=1.0),
@@ -280,7 +279,9 @@ def test_frozen_layers_hold_no_canary():
     audit = with_accountant(run)
     run.train(steps=3)
     assert not audit.finish().refuted
-    layout = canary_layout(run.optimizer.params, coordinates=CANARIES, spread=1, seed=0)
+    layout = canary_layout(
+        run.optimizer.params, coordinates=CANARIES, spread=1, key=KEY
+    )
     held = {run.optimizer.params[part.array].shape for part in layout.parts}
     assert held <= {torch.Size([40, 30]), torch.Size([40])}
 
@@ -668,7 +669,9 @@ def test_a_small_canary_is_small():
     run = private_run()
     run.optimizer.noise_multiplier = 0.0
     audit = attach(run, canary=Canary(norm=0.25))
-    layout = canary_layout(run.optimizer.params, coordinates=CANARIES, spread=1, seed=0)
+    layout = canary_layout(
+        run.optimizer.params, coordinates=CANARIES, spread=1, key=KEY
+    )
     added, own = [], run.optimizer.add_noise
     before = {}
 
@@ -771,7 +774,7 @@ def test_a_model_without_records_in_a_batch_goes_on():
 
 def test_every_canary_has_a_coordinate_of_its_own():
     parameters = [nn.Parameter(torch.empty(3, 4)), nn.Parameter(torch.empty(5))]
-    layout = canary_layout(parameters, coordinates=17, spread=1, seed=3)
+    layout = canary_layout(parameters, coordinates=17, spread=1, key=KEY)
     found = sorted(
         (i, int(offset))
         for i, part in enumerate(layout.parts)

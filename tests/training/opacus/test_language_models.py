@@ -16,7 +16,7 @@ from language_runs import (
     step_of,
     with_lora,
 )
-from private_runs import attach
+from private_runs import KEY, attach
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
@@ -135,7 +135,7 @@ def test_adapters_embeddings_and_heads_each_have_their_share():
     assert {*kinds} == {"LoRA matrices", "embeddings", "heads"}
     dimension = sum(each.numel() for each in parameters)
     for coordinates in (100, 1000, dimension):
-        layout = canary_layout(parameters, coordinates=coordinates, spread=1, seed=0)
+        layout = canary_layout(parameters, coordinates=coordinates, spread=1, key=KEY)
         for part, parameter in zip(layout.parts, parameters, strict=True):
             least = min(parameter.numel(), coordinates // (4 * len(parameters)))
             by_size = 0.7 * coordinates * parameter.numel() / dimension

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from federated_runs import CLIP, Net
+from federated_runs import CLIP, KEY, Net
 from pfl.aggregate.weighting import WeightByDatapoints, WeightByUser
 from pfl.context import UserContext
 from pfl.metrics import Metrics
@@ -101,8 +101,8 @@ def test_updates_are_copies(updates):
 
 
 def test_a_canary_is_put_and_read_at_its_coordinate():
-    layout = StatisticsLayout(stats(0), 9, seed=0)
-    coordinates = scattered(layout.layout.dimension, 9, seed=0)
+    layout = StatisticsLayout(stats(0), 9, key=KEY)
+    coordinates = scattered(layout.layout.dimension, 9, key=KEY)
     assert {*layout.layout.array.tolist()} == {0, 1}
     for place, coordinate in enumerate(coordinates):
         sent = stats(1)

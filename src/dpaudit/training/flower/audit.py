@@ -86,7 +86,6 @@ class FlowerAudit:
         users: int | None = None,
         examples: int = 1,
         in_order: bool = False,
-        layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         """Read what the strategy states; ``wrap`` attaches the audit.
@@ -109,7 +108,6 @@ class FlowerAudit:
             in_order: Whether replies are added up in an order of their content. Sums
                 of floats depend on the order in which clients answer, so that a run
                 that is made again is the same to the last bit only then.
-            layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
                 inconclusive.
@@ -136,7 +134,7 @@ class FlowerAudit:
         self._layout = Layout.uniform(
             (each.shape for each in self._model),
             coordinates_needed(design),
-            seed=layout_seed,
+            key=key,
             floats=[np.issubdtype(each.dtype, np.floating) for each in self._model],
         )
         self._clients = canary_clients(design, participation)
@@ -150,7 +148,6 @@ class FlowerAudit:
                 framework="Flower",
                 dimension=self._layout.dimension,
                 rate=rate,
-                layout_seed=layout_seed,
                 insertion=insertion_setting(insertion, examples=examples),
                 noise=self._noise or None,
                 unit=Unit.USER,

@@ -116,7 +116,6 @@ class JaxAudit:
         strategy: Strategy | None = None,
         participation: Participation | None = None,
         records: int | None = None,
-        layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         """Read what is to be read; ``wrap`` attaches the audit.
@@ -142,7 +141,6 @@ class JaxAudit:
                 selection if left out, and no more often than these.
             records: How many records the batch selection picks from, those of canaries
                 too, if ``observe`` will be told which it picked.
-            layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
                 inconclusive.
@@ -169,12 +167,12 @@ class JaxAudit:
         self._rate, self._sampled = rate, rate < 1 or participation is not None
         self._separation = cycles.every if cycles else 1
         self._sampling = None if records is None else BatchSampling(records)
-        self._tree = TreeLayout.of(params, coordinates_needed(design), seed=layout_seed)
+        self._tree = TreeLayout.of(params, coordinates_needed(design), key=key)
         layout = self._tree.layout
         # What is added to a sum can be told from what was there; records cannot.
         self._knows_real_sums = not isinstance(insertion, Records)
         self._stated, self._noise = noise, noise if self._knows_real_sums else None
-        self._watched = noise_watched(layout.coordinates)
+        self._watched = noise_watched(layout.coordinates, key)
         leaves = layout.array[self._watched]
         self._audit = TrainingAudit(
             design=design,
@@ -184,7 +182,6 @@ class JaxAudit:
                 framework="JAX Privacy",
                 dimension=layout.dimension,
                 rate=rate,
-                layout_seed=layout_seed,
                 norm_in_sum=self._norm,
                 insertion=insertion_setting(insertion),
                 noise=noise or None,
@@ -201,7 +198,7 @@ class JaxAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
 
     @classmethod
-    def of_plan(  # noqa: PLR0913 (as above)
+    def of_plan(
         cls,
         config: BandMFExecutionPlanConfig,
         params: Tree,
@@ -211,7 +208,6 @@ class JaxAudit:
         key: Key,
         participation: Participation | None = None,
         records: int | None = None,
-        layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> Self:
         """Read what is to be read from an execution plan, correlated noise or not.
@@ -225,7 +221,6 @@ class JaxAudit:
             key: The secret of this run; never use one twice.
             participation: When canaries participate; as the plan's cycles if left out.
             records: As above.
-            layout_seed: Public seed of the canaries' coordinates.
             unchecked: As above.
         """
         plan = config.plan
@@ -240,7 +235,6 @@ class JaxAudit:
             strategy=strategy_of(config),
             participation=participation,
             records=records,
-            layout_seed=layout_seed,
             unchecked=unchecked,
         )
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
 from dpaudit.training.layout import ArrayCoordinates, Layout
 
 __all__ = ["Tree", "TreeLayout", "holds_floats", "named_arrays"]
@@ -43,13 +44,13 @@ class TreeLayout:
     layout: Layout
 
     @classmethod
-    def of(cls, tree: Tree, coordinates: int, *, seed: int) -> Self:
-        """Return the layout of so many coordinates, at random from a public seed."""
+    def of(cls, tree: Tree, coordinates: int, *, key: Key) -> Self:
+        """Return the layout of so many coordinates, drawn from the key."""
         leaves, structure = jax.tree.flatten(tree)
         layout = Layout.uniform(
             (leaf.shape for leaf in leaves),
             coordinates,
-            seed=seed,
+            key=key,
             floats=holds_floats(tree),
         )
         return cls(structure=structure, layout=layout)

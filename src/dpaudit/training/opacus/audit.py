@@ -113,7 +113,6 @@ class OpacusAudit:
         canary: Canary | None = None,
         sampling: Sampling | None = None,
         knows_real_sums: bool = True,
-        layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         """Attach to an optimizer and a loader made by ``make_private``.
@@ -140,7 +139,6 @@ class OpacusAudit:
                 sums. Without it the audit is a little cheaper, and weaker where real
                 gradients are large in a canary's coordinate. Where the loader shuffles
                 it must be False.
-            layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
                 inconclusive.
@@ -160,7 +158,7 @@ class OpacusAudit:
             step=step,
             canary=canary,
             knows_real_sums=knows_real_sums,
-            layout_seed=layout_seed,
+            key=key,
         )
         counting = self._counting = (
             hooked_accountant(optimizer)
@@ -173,7 +171,7 @@ class OpacusAudit:
             data_loader,
             counting,
             facts.rate,
-            key.generator("step checks", 0),
+            key,
         )
         self._gather = _gather(optimizer)
         if self._gather is not None:
@@ -185,7 +183,6 @@ class OpacusAudit:
             sample_rate=min(facts.rate, facts.accounted_rate),
             observed_setting=Setting(
                 framework="Opacus",
-                layout_seed=layout_seed,
                 rate=facts.rate,
                 noise=facts.noise,
                 insertion=CanaryInsertion(

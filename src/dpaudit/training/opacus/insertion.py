@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from dpaudit import _validate
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Finding, Stage, canary_tested
 from dpaudit.game.setting import InsertionPoint
@@ -161,7 +162,7 @@ def insertion_of(  # noqa: PLR0913 (what decides it)
     step: Step | None,
     canary: Canary | None,
     knows_real_sums: bool,
-    layout_seed: int,
+    key: Key,
 ) -> OpacusInsertion:
     """Return the way that a loader's canaries take; see ``OpacusAudit``."""
     _check_sharded(optimizer)
@@ -194,7 +195,7 @@ def insertion_of(  # noqa: PLR0913 (what decides it)
         optimizer.params,
         coordinates=coordinates_needed(design),
         spread=canary.spread,
-        seed=layout_seed,
+        key=key,
     )
     return _Written(
         optimizer,
@@ -353,18 +354,18 @@ def canary_layout(
     *,
     coordinates: int,
     spread: int,
-    seed: int,
+    key: Key,
 ) -> Layout:
-    """Give each canary coordinate a direction of its own, from a public seed.
+    """Give each canary coordinate a direction of its own, drawn from the key.
 
     Every parameter has some, as a fault may be in one of them only. Of a sharded one
     only those in the rows that this rank holds are returned.
     """
     shapes = [tuple(parameter.shape) for parameter in parameters]
     if spread == 1:
-        layout = Layout.in_each(shapes, coordinates, seed=seed)
+        layout = Layout.in_each(shapes, coordinates, key=key)
         return held_here(layout, parameters)
-    layout = Layout.spread(shapes, coordinates, over=spread, seed=seed)
+    layout = Layout.spread(shapes, coordinates, over=spread, key=key)
     if any(isinstance(parameters[part.array], DTensor) for part in layout.parts):
         raise InvalidInputError(
             "canaries spread over several parameters cannot be put into sharded ones, "

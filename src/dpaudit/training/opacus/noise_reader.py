@@ -2,6 +2,8 @@
 
 Read at a few hundred coordinates, some in every parameter, in rows and columns that
 meet: noise that was drawn for a row and spread over it is then equal at two of them.
+Which rows and columns is drawn from the key, so that a program cannot know them. If
+there are more parameters than coordinates, so is which of them have one.
 Canaries are in both sums, so that what is read says nothing about coins.
 """
 
@@ -13,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
+from dpaudit.game.coins import Key
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.noise import MOST_WATCHED
 from dpaudit.training.opacus.setup import (
@@ -33,6 +36,7 @@ class NoiseReader:
     Args:
         optimizer: Opacus' optimizer.
         names: Of its parameters.
+        key: Of the run, from which coordinates are drawn; it is not kept.
 
     Attributes:
         why_not: The code of why noise cannot be read; "" if it can.
@@ -40,10 +44,10 @@ class NoiseReader:
         together: Whether ranks must add up what they read before the noise.
     """
 
-    def __init__(self, optimizer: DPOptimizer, names: list[str]) -> None:
+    def __init__(self, optimizer: DPOptimizer, names: list[str], key: Key) -> None:
         self._optimizer = optimizer
         self.why_not = _why_not(optimizer)
-        self._spots = [] if self.why_not else _spots(optimizer)
+        self._spots = [] if self.why_not else _spots(optimizer, key)
         self._here = all(at.device.type == "cpu" for *_, at in self._spots)
         self.watched = [
             names[index]
@@ -94,30 +98,34 @@ def _why_not(optimizer: DPOptimizer) -> str:
     return ""
 
 
-def _spots(optimizer: DPOptimizer) -> list[tuple[int, Any, torch.Tensor]]:
+def _spots(optimizer: DPOptimizer, key: Key) -> list[tuple[int, Any, torch.Tensor]]:
     """Return the coordinates that are read: number, parameter, offsets."""
     count = len(optimizer.params)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_WATCHED)).astype(int))
+    rng = key.generator("watched parameters", 0)
+    chosen = np.sort(rng.choice(count, min(count, MOST_WATCHED), replace=False))
     each, found = MOST_WATCHED // len(chosen), []
-    for index in chosen:
+    for index in chosen.tolist():
         parameter = optimizer.params[index]
-        offsets = torch.from_numpy(_lattice(tuple(parameter.shape), each))
-        found.append((int(index), parameter, offsets.to(parameter.device)))
+        rng = key.generator("watched coordinates", index)
+        offsets = torch.from_numpy(_lattice(tuple(parameter.shape), each, rng))
+        found.append((index, parameter, offsets.to(parameter.device)))
     return found
 
 
-def _lattice(shape: tuple[int, ...], most: int) -> NDArray[np.int64]:
+def _lattice(
+    shape: tuple[int, ...], most: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """Return offsets in some rows and columns, each of which meet.
 
     Example:
-        >>> _lattice((3, 4), 4)
-        array([ 0,  3,  8, 11])
+        >>> _lattice((3, 4), 4, np.random.default_rng(0))
+        array([4, 5, 8, 9])
     """
     rows = shape[0] if shape else 1
     columns = prod(shape[1:])
     down = min(rows, most if columns == 1 else ceil(sqrt(most)))
     across = max(1, min(columns, most // down))
     down = min(rows, most // across)
-    at = np.linspace(0, rows - 1, down).astype(np.int64)
-    along = np.linspace(0, columns - 1, across).astype(np.int64)
-    return np.unique((at[:, None] * columns + along).ravel())
+    at = np.sort(rng.choice(rows, down, replace=False))
+    along = np.sort(rng.choice(columns, across, replace=False))
+    return (at[:, None] * columns + along).ravel()

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import final
 
-import numpy as np
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
 from dpaudit.game.findings import Finding, Stage, not_checked
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.isolated_step import Model
@@ -43,10 +43,10 @@ class StageChecks:
         model: As ``make_private`` returned it; None if it was not given.
         optimizer: Likewise.
         loader: Likewise.
-
         accountant: What counts the steps; None if that is not known.
         rate: The rate at which the loader was set up to sample.
-        rng: Draws steps and records that are checked; from the key.
+        key: Of the run: which steps, records and coordinates are looked at is drawn
+            from it.
 
     Attributes:
         noise: Reads the noise of each step.
@@ -60,15 +60,15 @@ class StageChecks:
         loader: Loader,
         accountant: HasHistory | None,
         rate: float,
-        rng: np.random.Generator,
+        key: Key,
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
-        self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
+        self.noise = NoiseReader(optimizer, parameter_names(model, optimizer), key)
         self._sampled: SampledBatches | None = None
         self.step_consistency = StepConsistency(model, optimizer, accountant, rate)
         self._beside = SideEffects(model, optimizer)
         self._step_checks: StepChecks | None = None
-        self._rng = rng
+        self._rng = key.generator("step checks", 0)
 
     def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
         """Begin to look; what is found on the way is told."""

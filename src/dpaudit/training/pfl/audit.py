@@ -103,7 +103,6 @@ class PflAudit:
         key: Key,
         insertion: Insertion = Added(),  # noqa: B008 (a frozen value)
         users: int | None = None,
-        layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
         """Read what is to be read; ``dataset`` and ``around`` attach the audit.
@@ -122,7 +121,6 @@ class PflAudit:
                 cohorts; ``Sampled()``: the training's own sampler picks them.
             users: How many users there are without canaries, if they are sampled: how
                 often each takes part is then held against the accountant's sampling.
-            layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
                 inconclusive.
@@ -136,9 +134,9 @@ class PflAudit:
         )
         _check_alone()
         count = coordinates_needed(design)
-        self._places = StatisticsLayout(model.get_parameters(), count, seed=layout_seed)
+        self._places = StatisticsLayout(model.get_parameters(), count, key=key)
         layout = self._places.layout
-        self._watched = noise_watched(count)
+        self._watched = noise_watched(count, key)
         arrays = layout.array[self._watched]
         self._audit = TrainingAudit(
             design=design,
@@ -148,7 +146,6 @@ class PflAudit:
                 framework="pfl",
                 dimension=layout.dimension,
                 rate=rate,
-                layout_seed=layout_seed,
                 insertion=CanaryInsertion(
                     point=InsertionPoint.USER, sampled=isinstance(insertion, Sampled)
                 ),

@@ -13,6 +13,7 @@ from pfl.internal.ops.selector import get_default_framework_module
 from pfl.stats import MappedVectorStatistics
 
 from dpaudit.errors import InvalidInputError, InvalidRunError
+from dpaudit.game.coins import Key
 from dpaudit.training.layout import Layout
 
 __all__ = ["StatisticsLayout", "arrays"]
@@ -33,7 +34,7 @@ class StatisticsLayout:
     Args:
         parameters: Any statistics with the names and shapes of an update.
         coordinates: How many coordinates canaries need.
-        seed: Public seed of them.
+        key: Of the run, from which they are drawn.
 
     Attributes:
         names: Of the tensors.
@@ -41,11 +42,11 @@ class StatisticsLayout:
     """
 
     def __init__(
-        self, parameters: MappedVectorStatistics, coordinates: int, *, seed: int
+        self, parameters: MappedVectorStatistics, coordinates: int, *, key: Key
     ) -> None:
         self._shapes = {name: part.shape for name, part in arrays(parameters).items()}
         self.names = list(self._shapes)
-        self.layout = Layout.uniform(self._shapes.values(), coordinates, seed=seed)
+        self.layout = Layout.uniform(self._shapes.values(), coordinates, key=key)
         self._array, self._offset = self.layout.array, self.layout.offset
 
     def read(self, stats: MappedVectorStatistics) -> Floats:

@@ -61,12 +61,12 @@ def unclips_unless_noise_is_zero(seed):
 
 @attack(
     breaks="H3",
-    in_scope=False,
-    true_epsilon="Infinite: most of the 205,000 coordinates have no noise. Out of "
-    "scope: it reads from the audit's public layout where noise is looked at.",
+    true_epsilon="Infinite: most of the 205,000 coordinates have no noise. It would be "
+    "out of scope if the program had the audit's key, and not one of its own.",
 )
 def noise_only_where_it_is_read(seed):
-    """Add noise at the coordinates that an audit reads, by its public seed."""
+    """Add noise at the coordinates that an audit by another key would read."""
+    from dpaudit.game.coins import Key
     from dpaudit.training.audit import coordinates_needed
     from dpaudit.training.opacus import plan_opacus
     from dpaudit.training.opacus.insertion import canary_layout
@@ -84,9 +84,10 @@ def noise_only_where_it_is_read(seed):
     plan = plan_opacus(p.optimizer, p.loader, steps=p.steps, delta=1e-5)
     count = coordinates_needed(plan.design())
     read = {each: torch.zeros(each.numel(), dtype=torch.bool) for each in params}
-    for part in canary_layout(params, coordinates=count, spread=1, seed=0).parts:
+    key = Key(bytes(32))
+    for part in canary_layout(params, coordinates=count, spread=1, key=key).parts:
         read[params[part.array]][torch.from_numpy(part.offsets)] = True
-    for _, parameter, offsets in _spots(p.optimizer):
+    for _, parameter, offsets in _spots(p.optimizer, key):
         read[parameter][offsets.flatten()] = True
     p.note["read"] = read
 
