@@ -102,6 +102,7 @@ def train_and_audit(
         design=Design(canaries=1000, rules=OneRun(guesses=150), claim=CLAIM),
         key=key,
         insertion=Added(participation=Participation(every=ROUNDS, cohorts=ROUNDS)),
+        unchecked=("interference",),  # what comes after the noise is not seen
     )
     publish(f"commitment: {audit.commitment.sha256}")  # before the run
     backend = SimulatedBackend(

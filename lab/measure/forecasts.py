@@ -98,7 +98,7 @@ def audited(run: Run, *, fault: float, seed: int) -> Result:
         participation=run.participation,
         knows_real_sums=True,
         noise=t.noise,
-        unchecked=("sampling", "gradients", "clipping"),
+        unchecked=("sampling", "gradients", "clipping", "interference"),
     )
     nothing = np.zeros(run.coordinates)
     for _ in range(t.steps):

@@ -96,7 +96,9 @@ def trained(word):
         coverage=Coverage.of(
             [canary_tested(Stage.NOISE_SCALE, "custom", text="as noise is")],
             [FAULT] if word == "fault found" else (),
-            accepted=accepted_stages(("sampling", "gradients", "clipping")),
+            accepted=accepted_stages(
+                ("sampling", "gradients", "clipping", "interference")
+            ),
         ),
     )
     return replace(audit, training=training)

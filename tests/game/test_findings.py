@@ -86,7 +86,7 @@ def trained(*, unit="record", faults=(), remarks=(), noise=1.0):
         dimension=200,
         noise=noise,
         unit=unit,
-        unchecked=("sampling", "gradients", "clipping"),
+        unchecked=("sampling", "gradients", "clipping", "interference"),
     )
     audit.observe(audit.contributions())
     result = audit.finish()

@@ -145,7 +145,7 @@ def test_what_a_plan_forecasts_is_not_said_of_another_run(change):
 
 
 def test_a_forecast_that_lacks_an_input_names_it():
-    unchecked = ("sampling", "gradients", "clipping")
+    unchecked = ("sampling", "gradients", "clipping", "interference")
     audit = started(replace(DESIGN, setting=PLAN), rate=0.2, unchecked=unchecked)
     loop(audit, noise=2.26, steps=20)
     said = str(audit.finish())
@@ -287,7 +287,10 @@ def shuffled(epochs=3):
 def told(batches, *, seed=0, **options):
     """An audit that was told of batches, with next to no noise read."""
     audit = started(
-        records=RECORDS, noise=2.26, unchecked=("gradients", "clipping"), **options
+        records=RECORDS,
+        noise=2.26,
+        unchecked=("gradients", "clipping", "interference"),
+        **options,
     )
     rng = np.random.default_rng(seed)
     for batch in batches:
@@ -351,7 +354,9 @@ def test_batches_outlive_a_restart(tmp_path):
     batches = sampled()
     first = told(batches[:15])
     first.save(tmp_path / "state.npz")
-    again = started(records=RECORDS, noise=2.26, unchecked=("gradients", "clipping"))
+    again = started(
+        records=RECORDS, noise=2.26, unchecked=("gradients", "clipping", "interference")
+    )
     again.resume(tmp_path / "state.npz")
     again.contributions()
     again.observe(np.zeros(1000), batch=batches[0])

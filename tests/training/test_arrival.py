@@ -37,7 +37,7 @@ def audited(
         dimension=canaries,
         sample_rate=0.2,
         knows_real_sums=knows_real_sums,
-        unchecked=("sampling", "gradients", "clipping"),
+        unchecked=("sampling", "gradients", "clipping", "interference"),
     )
     for _ in range(steps):
         real = 0.3 * rng.normal(size=canaries) + 0.1

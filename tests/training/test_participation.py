@@ -40,7 +40,7 @@ DESIGN = Design(canaries=CANARIES, rules=OneRun(guesses=140), claim=CLAIM)
 
 
 def opened(design=DESIGN, **told):
-    unchecked = ("sampling", "gradients", "clipping")
+    unchecked = ("sampling", "gradients", "clipping", "interference")
     told = {"unchecked": unchecked, "noise": NOISE, **told}
     told = {"participation": PARTICIPATION, "strategy": STRATEGY, **told}
     return SumsAudit(design=design, key=KEY, dimension=CANARIES, **told)

@@ -7,10 +7,11 @@ audit that checks one stage says nothing about the others. So the result of a tr
 audit holds its coverage: each stage was *tested with canaries* or *inspected*, with
 what was measured, or it was *not checked*, with what would check it.
 
-No claim can do without three of them: batch sampling, per-example gradients, clipping.
-Where one of these was not checked, for whatever reason, "no violation" would reassure
-about something that nobody looked at, so the audit is inconclusive. Whoever opens it
-may accept that beforehand, by name; then the coverage says so.
+No claim can do without four of them: batch sampling, per-example gradients, clipping,
+and *interference*: that what comes after the noise depends on records through the noisy
+sum alone. Where one of these was not checked, for whatever reason, "no violation" would
+reassure about something that nobody looked at, so the audit is inconclusive. Whoever
+opens it may accept that beforehand, by name; then the coverage says so.
 
 A *fault* is no test of the claim: step 51 repeating the noise of step 1 is a fault
 whatever epsilon was claimed. Faults that can appear by chance share one false-positive
@@ -37,6 +38,7 @@ NEEDED: Final = {
     "sampling": Stage.SAMPLING,
     "gradients": Stage.GRADIENTS,
     "clipping": Stage.CLIPPING,
+    "interference": Stage.SIDE_PATHS,
 }
 
 
@@ -75,7 +77,7 @@ class Coverage:
         >>> len(coverage.checks), coverage.checks[0].status.value
         (9, 'not checked')
         >>> [str(check.stage) for check in coverage.missing()]
-        ['batch-sampling', 'per-example-gradients', 'clipping']
+        ['batch-sampling', 'per-example-gradients', 'clipping', 'side-paths']
     """
 
     checks: tuple[Check, ...]

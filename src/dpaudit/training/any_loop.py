@@ -114,9 +114,9 @@ class SumsAudit:
             the noise itself is also held against it, and against itself over steps.
         records: How many records there are to sample from, if the loop will say with
             each sum which of them are in its batch.
-        unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
-            ``"clipping"``: without a check of these and without this the audit is
-            inconclusive.
+        unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+            ``"clipping"`` and ``"interference"`` (what comes after the noise): without
+            a check of these and without this the audit is inconclusive.
 
     Attributes:
         coordinates: Where the canaries are, in order; secret until the run is over, and

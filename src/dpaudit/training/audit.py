@@ -135,9 +135,9 @@ class TrainingAudit:
             kept; one for all if left out.
         participation: Whose turn it is to join a step; everybody's if left out.
         strategy: How noise is correlated from step to step, if it is.
-        unchecked: What the user does without, among ``"sampling"``, ``"gradients"``
-            and ``"clipping"``. What is not checked and not named here makes the audit
-            inconclusive.
+        unchecked: What the user does without, among ``"sampling"``, ``"gradients"``,
+            ``"clipping"`` and ``"interference"``. What is not checked and not named
+            here makes the audit inconclusive.
 
     Attributes:
         draws: Who joins a step. Secret; not for what reads the sums.

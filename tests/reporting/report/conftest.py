@@ -87,7 +87,7 @@ def trained(*, noise, claim):
         rules=OneRun(guesses=100),
         claim=ApproxDP(epsilon=2.0, delta=1e-5),
     )
-    unchecked = ("sampling", "gradients", "clipping")
+    unchecked = ("sampling", "gradients", "clipping", "interference")
     audit = SumsAudit(
         design=design, key=KEY, dimension=500, sample_rate=0.5, unchecked=unchecked
     )

@@ -59,7 +59,7 @@ def design(canaries=CANARIES, guesses=160):
 
 def attached(config, **told):
     grad_fn = config.plan.clipped_grad(loss, batch_argnums=1)
-    unchecked = ("sampling", "gradients", "clipping")
+    unchecked = ("sampling", "gradients", "clipping", "interference")
     told = {"design": design(), "key": KEY, "unchecked": unchecked, **told}
     return JaxAudit.of_plan(config, PARAMS, grad_fn, **told)
 

@@ -362,6 +362,6 @@ def test_what_the_user_does_without_is_said_and_kept():
 
 
 @pytest.mark.parametrize("unchecked", ["clipping", ("noise",)])
-def test_only_three_checks_can_be_done_without(unchecked):
+def test_only_four_checks_can_be_done_without(unchecked):
     with pytest.raises(ValueError, match=r'among "sampling", "gradients", "clipping"'):
         attach(private_run(), unchecked=unchecked)

@@ -160,7 +160,7 @@ class Federated:
             key=self.key,
             insertion=self.insertion,
             users=self.users if self.counted else None,
-            unchecked=("gradients",),
+            unchecked=("gradients", "interference"),
         )
 
     def mechanism(self):

@@ -108,9 +108,10 @@ class FlowerAudit:
             in_order: Whether replies are added up in an order of their content. Sums
                 of floats depend on the order in which clients answer, so that a run
                 that is made again is the same to the last bit only then.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
-                ``"clipping"``: without a check of these and without this the audit is
-                inconclusive.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+                ``"clipping"`` and ``"interference"`` (what comes after the noise):
+                without a check of these and without this the audit is inconclusive.
+                Nothing here checks the last.
         """
         _validate.whole_number("examples", examples, least=1)
         if not isinstance(insertion, Replies | Nodes):

@@ -141,9 +141,9 @@ class JaxAudit:
                 selection if left out, and no more often than these.
             records: How many records the batch selection picks from, those of canaries
                 too, if ``observe`` will be told which it picked.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
-                ``"clipping"``: without a check of these and without this the audit is
-                inconclusive.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+                ``"clipping"`` and ``"interference"`` (what comes after the noise):
+                without a check of these and without this the audit is inconclusive.
         """
         self._history = None if event is None else history_of(event)
         self._norm = norm_in_sum(clipped_grad)

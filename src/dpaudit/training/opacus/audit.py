@@ -139,9 +139,9 @@ class OpacusAudit:
                 sums. Without it the audit is a little cheaper, and weaker where real
                 gradients are large in a canary's coordinate. Where the loader shuffles
                 it must be False.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
-                ``"clipping"``: without a check of these and without this the audit is
-                inconclusive.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+                ``"clipping"`` and ``"interference"`` (what comes after the noise):
+                without a check of these and without this the audit is inconclusive.
         """
         check_free(optimizer)
         _validate.kind("key", key, Key)

@@ -127,8 +127,8 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
             is inconclusive unless ``unchecked`` names them.
         train: Your whole loop as a function without arguments: its beginning is played
             in copies of the process, so that what it decides by records is seen.
-        unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
-            ``"clipping"``.
+        unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+            ``"clipping"`` and ``"interference"``.
         key: The secret of this run; a new one if left out. To go on after a crash keep
             your own (``Key.generate()``, ``key.write(path)``).
         coordinates: How many parameters hold a canary; up to 10,000 if left out.

@@ -121,9 +121,10 @@ class PflAudit:
                 cohorts; ``Sampled()``: the training's own sampler picks them.
             users: How many users there are without canaries, if they are sampled: how
                 often each takes part is then held against the accountant's sampling.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
-                ``"clipping"``: without a check of these and without this the audit is
-                inconclusive.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+                ``"clipping"`` and ``"interference"`` (what comes after the noise):
+                without a check of these and without this the audit is inconclusive.
+                Nothing here checks the last.
         """
         self._inside, self._strategy = read_mechanism(mechanism)
         self._noise, rate, self._times = read_accountant(accountant)
