@@ -147,13 +147,49 @@ def test_a_loop_that_looks_at_no_record_is_alike(loop, tmp_path):
     assert found.written == (released if loop is average_released else set())
 
 
-@pytest.mark.parametrize("loop", [scheduled_on_records, best_kept, stopped_early])
+def back_to_the_best(program, _):
+    """Weights of the best epoch come back when the loss rises."""
+
+    def train():
+        best, kept = np.inf, {}
+        for _ in range(EPOCHS):
+            loss = program.epoch()
+            if loss < best:
+                best, kept = loss, copy.deepcopy(program.network.state_dict())
+        program.network.load_state_dict(kept)
+
+    return train
+
+
+def average_by_loss(program, _):
+    """Weights are averaged, those of a small loss with more weight."""
+
+    def train():
+        total, mean = 0.0, copy.deepcopy(program.network.state_dict())
+        for _ in range(EPOCHS):
+            share = np.exp(-program.epoch())
+            total += share
+            for name, value in program.network.state_dict().items():
+                mean[name].lerp_(value, share / total)
+        program.network.load_state_dict(mean)
+
+    return train
+
+
+STEERED = [scheduled_on_records, stopped_early]
+CHOSEN = [best_kept, back_to_the_best, average_by_loss]
+
+
+@pytest.mark.parametrize("loop", STEERED + CHOSEN)
 def test_a_loop_that_decides_by_records_is_at_fault(loop, tmp_path):
+    """If no step differs, which weights are released is what records decide."""
     program = Program()
     program.train = loop(program, tmp_path)
     (found,) = program.rehearsed().findings
     assert (found.code, found.status) == ("rehearsal.decided", Status.FAULT)
-    assert found.stage is Stage.SIDE_PATHS
+    chosen = loop in CHOSEN
+    assert found.stage is (Stage.RELEASED_MODEL if chosen else Stage.SIDE_PATHS)
+    assert (found.numbers["what"] == "end") is chosen
     assert not [*tmp_path.iterdir()]
 
 

@@ -21,12 +21,6 @@ _BACK: Final = {
     "sum": "the next step's sum before noise",
     "left": "what the next step leaves",
 }
-_LOOP: Final = {
-    "weights": "weights",
-    "controls": "learning rate, clipping norm or noise",
-    "steps": "how many steps are made",
-    "end": "weights at the end",
-}
 
 
 def _how(v: Values) -> str:
@@ -54,7 +48,31 @@ def _back(v: Values) -> str:
 
 def _loop(v: Values) -> str:
     names = f" ({', '.join(v.subject)})" if v.subject else ""
-    return f"{_LOOP[v.what]}{names} at step {v.step} of the loop"
+    return {
+        "weights": f"weights{names} at step {v.step} of the loop depend",
+        "controls": f"learning rate, clipping norm or noise at step {v.step} of the "
+        "loop depends",
+        "steps": f"whether the loop makes step {v.step} depends",
+        "end": f"which weights{names} the loop leaves at its end depends",
+    }[v.what] + f" on {v.record}s"
+
+
+def _past_noise(v: Values) -> str:
+    steps = f", though at no step of {v.step}" if v.what == "end" else ""
+    return f"{_loop(v)} past the noise{steps}"
+
+
+def _loop_cause(v: Values) -> str:
+    if v.what == "end":
+        return (
+            f"which of the weights are released goes by {v.record}s or their loss (a "
+            "best checkpoint, an early stop that goes back, a chosen average), or "
+            "something is written after the last step"
+        )
+    return (
+        f"a loop that looks at {v.record}s, their loss or their gradients: a "
+        "scheduler, a best checkpoint, an early stop"
+    )
 
 
 SENTENCES: Final[Mapping[str, Template]] = {
@@ -109,8 +127,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
         "equal"
     ),
     "rehearsal.noised": lambda v: (
-        f"{_loop(v)} depends on {v.record}s, and on random numbers besides: whether "
-        "they are noise enough, and accounted for, was not checked"
+        f"{_loop(v)}, and on random numbers besides: whether they are noise enough, "
+        "and accounted for, was not checked"
     ),
     "rehearsal.failed": "the loop could not be played on other {record}s ({error})",
     "rehearsal.differs_by_itself": "the loop does not repeat itself with the same "
@@ -159,10 +177,9 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         cause="what a step keeps of its {record}s, and a later one uses",
     ),
     "rehearsal.decided": FaultText(
-        what=lambda v: f"{_loop(v)} depends on {v.record}s past the noise",
+        what=_past_noise,
         measured=lambda v: f"another value {_how(v)}",
         expected="the same value",
-        cause="a loop that looks at {record}s, their loss or their gradients: a "
-        "scheduler, a best checkpoint, an early stop",
+        cause=_loop_cause,
     ),
 }

@@ -5,7 +5,8 @@ records too: it stops early, lowers the learning rate, keeps the best weights. S
 user's whole loop is played in copies of the process, with short epochs, for some steps
 or to its end, on the data set as it is and with other records in their places, while
 the noise makes all noisy sums equal. What steers the steps and all weights must then be
-equal at every step, and at the end if it is reached.
+equal at every step, and at the end if it is reached. Weights that differ at the end
+alone were all trained privately: which of them is released is what records decide.
 
 Which records are drawn may differ: a sampler may look at a record to decide about that
 record. Then the number of steps is not compared.
@@ -205,7 +206,7 @@ def rehearse(
             else:
                 found.findings.append(
                     fault(
-                        Stage.SIDE_PATHS,
+                        Stage.RELEASED_MODEL if what == "end" else Stage.SIDE_PATHS,
                         "rehearsal.decided",
                         names,
                         what=what,
