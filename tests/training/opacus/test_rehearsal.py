@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit import Verdict, audit_opacus
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
+from dpaudit.training.opacus.loop_runner import LoopRunner
 from dpaudit.training.opacus.rehearsal import rehearse
+from dpaudit.training.opacus.rehearsed_noise import noise_findings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -22,12 +24,13 @@ EPOCHS = 6
 class Program:
     """A small private program, whose loop a test changes."""
 
-    def __init__(self):
+    def __init__(self, *, dtype=torch.float32):
         generator = torch.Generator().manual_seed(3)
-        inputs = torch.randn(200, 6, generator=generator)
+        inputs = torch.randn(200, 6, generator=generator).to(dtype)
         data = TensorDataset(inputs, (inputs.sum(1) > 0).long())
         self.public = torch.randn(50, 6, generator=generator)
         self.network = nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 2))
+        self.network.to(dtype)
         self.engine = PrivacyEngine(accountant="rdp")
         self.model, self.optimizer, self.loader = self.engine.make_private(
             module=self.network,
@@ -71,6 +74,13 @@ class Program:
             assert torch.equal(value, before[name])
         assert all(sentence(each) for each in found.findings)
         return found
+
+    def noise(self):
+        """What the noise that the loop draws shows, by code."""
+        loop = LoopRunner(self.train, self.loader, steps=self.steps)
+        found = [*noise_findings(loop, self.optimizer, seconds=60)]
+        assert all(sentence(each) for each in found)
+        return {each.code: each for each in found}
 
 
 def average_released(program, _):
@@ -191,6 +201,182 @@ def test_a_loop_that_decides_by_records_is_at_fault(loop, tmp_path):
     assert found.stage is (Stage.RELEASED_MODEL if chosen else Stage.SIDE_PATHS)
     assert (found.numbers["what"] == "end") is chosen
     assert not [*tmp_path.iterdir()]
+
+
+def seeding_each_epoch(program):
+    def train():
+        for _ in range(EPOCHS):
+            torch.manual_seed(0)
+            program.epoch()
+
+    return train
+
+
+def going_back_once(program):
+    """The random state of an epoch comes back two epochs later."""
+
+    def train():
+        for epoch in range(EPOCHS):
+            if epoch == 1:
+                state = torch.get_rng_state()
+            if epoch == 3:
+                torch.set_rng_state(state)
+            program.epoch()
+
+    return train
+
+
+def seeding_with_the_epoch(program):
+    def train():
+        for epoch in range(EPOCHS):
+            torch.manual_seed(epoch)
+            program.epoch()
+
+    return train
+
+
+def seeding_at_the_start(program):
+    def train():
+        torch.manual_seed(0)
+        program.plain()
+
+    return train
+
+
+def evaluating_with_a_seed(program):
+    """What is seeded for an evaluation is undone after it."""
+
+    def train():
+        for _ in range(EPOCHS):
+            program.epoch()
+            with torch.random.fork_rng(), torch.no_grad():
+                torch.manual_seed(0)
+                program.network(program.public + torch.randn(program.public.shape))
+
+    return train
+
+
+def own_noise(program, draw):
+    """Noise that is drawn by other means than Opacus'."""
+    optimizer = program.optimizer
+
+    def add_noise():
+        for p in optimizer.params:
+            noise = torch.as_tensor(draw(p.shape), dtype=p.dtype)
+            scale = optimizer.noise_multiplier * optimizer.max_grad_norm
+            p.grad = p.summed_grad + scale * noise
+            p.summed_grad._processed = True
+
+    optimizer.add_noise = add_noise
+
+
+def flipping_its_sign(program):
+    """Each draw serves two steps, the second time with its sign turned."""
+    noise = {"step": 0}
+
+    def draw(shape):
+        step, noise["step"] = divmod(noise["step"], 4)[0], noise["step"] + 1
+        if step % 2 == 0:
+            noise[shape] = torch.randn(shape)
+        return noise[shape] * (-1) ** step
+
+    own_noise(program, draw)
+    return program.plain
+
+
+def own_generator(program):
+    generator = np.random.default_rng()
+    own_noise(program, lambda shape: generator.normal(size=tuple(shape)))
+    return program.plain
+
+
+def falling_noise(program):
+    def train():
+        for _ in range(EPOCHS):
+            program.epoch()
+            program.optimizer.noise_multiplier *= 0.9
+
+    return train
+
+
+def no_noise(program):
+    program.optimizer.noise_multiplier = 0.0
+    return program.plain
+
+
+def signs_only(program):
+    """Of each noisy sum one sign remains."""
+    add = program.optimizer.add_noise
+
+    def add_noise():
+        add()
+        for p in program.optimizer.params:
+            at = p.grad.abs().argmax()
+            kept = torch.zeros_like(p.grad).view(-1)
+            kept[at] = 1.0
+            p.grad = kept.view_as(p)
+
+    program.optimizer.add_noise = add_noise
+    return program.plain
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+def test_noise_is_compared_in_any_precision(half):
+    program = Program(dtype=torch.bfloat16 if half else torch.float32)
+    program.train = seeding_each_epoch(program)
+    found = program.noise()
+    assert found["rehearsal.noise_repeated"].stage is Stage.NOISE_INDEPENDENCE
+    program.train = falling_noise(program)
+    assert not program.noise()
+
+
+@pytest.mark.parametrize(
+    "loop", [seeding_each_epoch, going_back_once, flipping_its_sign]
+)
+def test_noise_that_comes_again_is_a_fault(loop):
+    program = Program()
+    program.train = loop(program)
+    found = program.noise()["rehearsal.noise_repeated"]
+    assert found.status is Status.FAULT
+    assert found.numbers["cause"] == "now_and_then"
+    assert found.numbers["reversed"] is (loop is flipping_its_sign)
+    if loop is seeding_each_epoch:  # the first step of the second epoch
+        assert found.numbers["earlier"] == 1
+
+
+def test_noise_that_is_seeded_in_every_step_is_named():
+    program = Program()
+    step = program.step
+
+    def seeding(batch):
+        torch.manual_seed(0)
+        return step(batch)
+
+    program.step, program.train = seeding, program.plain
+    found = program.noise()["rehearsal.noise_repeated"]
+    assert found.numbers["cause"] == "every_step"
+    assert (found.numbers["earlier"], found.numbers["later"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "loop", [seeding_at_the_start, seeding_with_the_epoch, own_generator]
+)
+def test_noise_that_is_the_same_in_each_run_is_a_remark(loop):
+    """The seed may be secret, or the generator begin with one that is."""
+    program = Program()
+    program.train = loop(program)
+    found = program.noise()
+    assert [each.status for each in found.values()] == [Status.NOTED]
+    assert "rehearsal.noise_constant" in found
+
+
+@pytest.mark.parametrize(
+    "loop", [evaluating_with_a_seed, falling_noise, no_noise, signs_only]
+)
+def test_fresh_noise_and_none_are_passed_over(loop):
+    program = Program()
+    program.train = loop(program)
+    assert not program.noise()
 
 
 def audited(program, *, between=lambda: None):

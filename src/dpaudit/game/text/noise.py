@@ -101,6 +101,12 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "noise.fixed_seed": "the noise comes from a generator with a fixed seed: whoever "
     "knows the seed can make the noise again and take it off the model. Before you "
     "train what you release, call torch.seed(), or use secure_mode",
+    "rehearsal.noise_constant": "the noise of the loop's first {steps} steps is the "
+    "same with other random seeds set before it: the loop seeds its noise, or has a "
+    "generator of its own. Whoever knows such a seed can make the noise again and take "
+    "it off the model; draw it anew for each run, and keep it secret",
+    "rehearsal.noise_not_played": "the loop could not be played with the noise that it "
+    "draws ({error})",
     "sums.half_precision": "sums are kept in half precision, in which canaries may be "
     "lost beside large real gradients",
     "clipping.per_parameter": "parameters are clipped apart, so that a canary in one "
@@ -140,6 +146,16 @@ FAULTS: Final[Mapping[str, FaultText]] = {
             "every_epoch": "noise is seeded anew every {period} steps (each epoch)",
             "every_step": "the generator is seeded in every step",
             "went_back": _went_back,
+        },
+    ),
+    "rehearsal.noise_repeated": FaultText(
+        what=lambda v: f"{_steps_repeated(v)} of the loop",
+        measured="repeated steps: {repeated} of {steps} in a rehearsal",
+        expected=_INDEPENDENT,
+        cause={
+            "every_step": "the generator is seeded in every step",
+            "now_and_then": "the generator is seeded anew, or set back, in each epoch "
+            "or now and then",
         },
     ),
     "noise.broadcast": FaultText(

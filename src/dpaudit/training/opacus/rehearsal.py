@@ -10,19 +10,18 @@ alone were all trained privately: which of them is released is what records deci
 
 Which records are drawn may differ: a sampler may look at a record to decide about that
 record. Then the number of steps is not compared.
+
+The loop is also played with the noise that it draws by itself (``rehearsed_noise``).
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Final, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch.utils.data import Dataset
 
 from dpaudit.game.findings import (
     Finding,
@@ -34,21 +33,19 @@ from dpaudit.game.findings import (
 )
 from dpaudit.training.opacus.interference import ForcedNoise
 from dpaudit.training.opacus.isolated_step import Model, named_tensors
+from dpaudit.training.opacus.loop_runner import (
+    MOST_STEPS,
+    EnoughError,
+    LoopRunner,
+    Places,
+    Train,
+)
 from dpaudit.training.opacus.reachable import digest
-from dpaudit.training.opacus.records import CanaryDataset
+from dpaudit.training.opacus.rehearsed_noise import noise_findings
 from dpaudit.training.opacus.setup import Loader
 from dpaudit.training.process_copy import CopyFailedError, in_copy
 
 __all__ = ["Rehearsal", "Train", "rehearse"]
-
-_STEPS: Final = 30
-_LONGEST: Final = 3  # steps of an epoch
-Train: TypeAlias = Callable[[], object]
-Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # first parts, rest
-
-
-class _EnoughError(BaseException):
-    """Ends a rehearsal."""
 
 
 @dataclass(slots=True)
@@ -74,20 +71,13 @@ class _Played:
 
 @final
 class _Stage:
-    """Plays the loop in a copy of the process."""
+    """Plays the loop with noisy sums that are given, in a copy of the process."""
 
     def __init__(
-        self,
-        train: Train,
-        model: Model,
-        optimizer: DPOptimizer,
-        loader: Loader,
-        epoch: int,
-        own_noise: bool,  # noqa: FBT001
+        self, model: Model, optimizer: DPOptimizer, *, loop: LoopRunner, own_noise: bool
     ) -> None:
-        self._train, self._model = train, model
-        self._optimizer, self._loader = optimizer, loader
-        self._epoch, self._own_noise = epoch, own_noise
+        self._model, self._optimizer = model, optimizer
+        self._loop, self._own_noise = loop, own_noise
         self._last: tuple[str, ...] = ()  # as the last update left them
 
     def play(self, places: Places | None, *, flipped: bool = False) -> _Played:
@@ -111,31 +101,24 @@ class _Stage:
             found.written |= {name for name, was, value in pairs if was != value}
 
         def before(controls: str) -> None:
+            if len(found.controls) == MOST_STEPS:
+                raise EnoughError
             found.controls.append(controls)
             found.weights.append(values())
             written_since(self._last, found.weights[-1])
+
+        def after(*_: object) -> None:
+            self._last = values()
 
         self._last = values()
         noise = ForcedNoise(optimizer, before, own_noise=self._own_noise)
         noise.begin(1)
         if flipped:
             _flip()
-        _shorten(self._loader, self._epoch, found.sizes)
-        if places is not None:
-            _exchange(self._loader.dataset, places)
-
-        def after(*_: object) -> None:
-            self._last = values()
-            if len(found.controls) >= _STEPS:
-                raise _EnoughError
-
         optimizer.original_optimizer.register_step_post_hook(after)
-        try:
-            self._train()
+        if self._loop.run(places, found.sizes):
             found.end = values()
             written_since(self._last, found.end)
-        except _EnoughError:
-            pass
         return found
 
 
@@ -176,9 +159,8 @@ def rehearse(
         seconds: For a rehearsal.
         own_noise: Whether it adds noise by other means than Opacus'.
     """
-    epochs = 1 if steps is None else -(-steps // max(1, len(loader)))
-    epoch = max(1, min(_LONGEST, (_STEPS - 1) // epochs))
-    stage = _Stage(train, model, optimizer, loader, epoch, own_noise)
+    loop = LoopRunner(train, loader, steps=steps)
+    stage = _Stage(model, optimizer, loop=loop, own_noise=own_noise)
 
     def play(places: Places | None, *, flipped: bool = False) -> _Played:
         return in_copy(lambda: stage.play(places, flipped=flipped), seconds=seconds)
@@ -190,49 +172,54 @@ def rehearse(
             error = "it makes no private step"
             found.findings.append(noted("rehearsal.failed", error=error))
             return found
-        for kind, places in _others(_count(loader), rng):
+        found.written |= first.written
+        for kind, places in _others(loop.records, rng):
             other = play(places)
             found.written |= other.written
             differ = _difference(first, other)
-            if differ is None:
-                continue
-            what, step, names = differ
-            if _difference(first, play(None)):
-                found.findings.append(noted("rehearsal.differs_by_itself"))
-            elif _difference(first, play(None, flipped=True)):
-                found.findings.append(
-                    inconclusive("rehearsal.noised", names, what=what, step=step)
+            if differ is not None:
+                found.findings.append(_judged(play, first, kind, *differ))
+                break
+        else:
+            found.findings.append(
+                inspected(
+                    Stage.SIDE_PATHS,
+                    "rehearsal.compared",
+                    steps=len(first.controls),
+                    whole=bool(first.end),
                 )
-            else:
-                found.findings.append(
-                    fault(
-                        Stage.RELEASED_MODEL if what == "end" else Stage.SIDE_PATHS,
-                        "rehearsal.decided",
-                        names,
-                        what=what,
-                        step=step,
-                        kind=kind,
-                    )
-                )
-            return found
+            )
     except CopyFailedError as error:
         found.findings.append(noted("rehearsal.failed", error=str(error)))
         return found
-    found.written |= first.written
-    found.findings.append(
-        inspected(
-            Stage.SIDE_PATHS,
-            "rehearsal.compared",
-            steps=len(first.controls),
-            whole=bool(first.end),
-        )
-    )
+    found.findings += noise_findings(loop, optimizer, seconds=seconds)
     return found
 
 
-def _count(loader: Loader) -> int:
-    data: Any = loader.dataset
-    return data.first if isinstance(data, CanaryDataset) else len(data)
+def _judged(
+    play: Callable[..., _Played],
+    first: _Played,
+    kind: str,
+    what: str,
+    step: int,
+    names: list[str],
+) -> Finding:
+    """Return what a difference means.
+
+    Args:
+        play: Plays the loop.
+        first: What was played on the data as they are.
+        kind: What was done to the records where it differs.
+        what: What differs first.
+        step: At which step.
+        names: Of weights that differ.
+    """
+    if _difference(first, play(None)):
+        return noted("rehearsal.differs_by_itself")
+    if _difference(first, play(None, flipped=True)):
+        return inconclusive("rehearsal.noised", names, what=what, step=step)
+    stage = Stage.RELEASED_MODEL if what == "end" else Stage.SIDE_PATHS
+    return fault(stage, "rehearsal.decided", names, what=what, step=step, kind=kind)
 
 
 def _difference(one: _Played, other: _Played) -> tuple[str, int, list[str]] | None:
@@ -271,58 +258,6 @@ def _others(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Places]
     yield "one", (one, one)
     yield "other", (other, other)
     yield "mixed", (one, other)
-
-
-def _exchange(data: Dataset[Any], places: Places) -> None:
-    """Put records in others' places."""
-    first, rest = places
-    if isinstance(data, CanaryDataset):
-        return _exchange(data.dataset, (first[: data.first], rest[: data.first]))
-    tensors = getattr(data, "tensors", None)
-    if isinstance(tensors, tuple):  # in place, as the loop may hold them too
-        for number, tensor in enumerate(tensors):
-            at = torch.from_numpy(rest if number else first) % len(tensor)
-            tensor.copy_(tensor[at].clone())
-        return None
-    kind = type(data)
-    get = kind.__getitem__
-
-    def other(self: Any, index: Any) -> Any:  # noqa: ANN401
-        if self is not data:
-            return get(self, index)
-        one, two = get(self, int(first[int(index)])), get(self, int(rest[int(index)]))
-        if isinstance(one, tuple):
-            return (one[0], *two[1:])
-        if isinstance(one, dict) and "labels" in one:
-            return {**one, "labels": two["labels"]}
-        return one
-
-    kind.__getitem__ = other  # type: ignore[method-assign]
-    return None
-
-
-def _shorten(loader: Loader, epoch: int, sizes: list[int]) -> None:
-    """Let epochs be short, and everything happen in this process."""
-    sampler: Any = loader.batch_sampler
-    if hasattr(sampler, "steps"):
-        sampler.steps = min(sampler.steps, epoch)
-    watched = copy.copy(sampler)
-    kind = type(sampler)
-
-    def batches(self: Any) -> Iterator[Any]:  # noqa: ANN401
-        for batch in kind.__iter__(self):
-            sizes.append(len(batch))
-            yield batch
-
-    watched.__class__ = type(kind.__name__, (kind,), {"__iter__": batches})
-    object.__setattr__(loader, "batch_sampler", watched)
-    for name, value in (
-        ("num_workers", 0),
-        ("prefetch_factor", None),
-        ("persistent_workers", False),
-        ("_iterator", None),
-    ):
-        object.__setattr__(loader, name, value)
 
 
 def _flip() -> None:
