@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 import dpaudit
 from dpaudit._codec import PossiblyInfinite, PrintableText
@@ -85,6 +86,8 @@ def _schema(form: Any, defs: dict[str, Any]) -> dict[str, Any]:
         found = {"type": "array", "items": _schema(inside[0], defs)}
     elif origin is np.ndarray:
         found = {"type": "array", "items": _entry(get_args(inside[1])[0])}
+    elif origin is NDArray:  # an alias that keeps its name, from numpy 2.5 on
+        found = {"type": "array", "items": _entry(inside[0])}
     elif origin is not None:
         found = {"type": "object", "additionalProperties": _schema(inside[1], defs)}
     elif issubclass(form, StrEnum):
