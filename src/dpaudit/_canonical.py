@@ -6,7 +6,9 @@ refused, so equal values give equal bytes on every machine. Floats are written b
 
 Read, a text is refused that could be read in more ways than one. Whoever checks a
 document and whoever shows it to others must see the same thing, and readers differ
-where a key appears twice: a forger can use that.
+where a key appears twice: a forger can use that. They also differ in how deep they can
+read, Python from version to version and with what calls it; so a limit is set that all
+can keep, far beyond what any document needs.
 """
 
 import json
@@ -25,18 +27,33 @@ Json: TypeAlias = "Scalar | Sequence[Json] | Mapping[str, Json]"
 E = TypeVar("E", bound=StrEnum)
 
 _LARGEST = sys.float_info.max
+_NESTED: Final = (dict, list, tuple)  # what JSON writes as objects and arrays
+_MOST_LEVELS: Final = 100  # of these within each other; no document has more than 12
+_TOO_DEEP: Final = (
+    f"it is nested too deeply; put no more than {_MOST_LEVELS} arrays and objects "
+    "within each other"
+)
 
 
 def text(value: Json) -> str:
     """Return the canonical JSON of a value.
 
     Raises:
-        InvalidInputError: It holds what JSON cannot, such as NaN.
+        InvalidInputError: It holds what JSON cannot, such as NaN, or what nobody could
+            read again.
     """
+    wrong = "this cannot be written as JSON"
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"this cannot be written as JSON: {error}") from error
+        written = json.dumps(
+            value, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+    except RecursionError as error:
+        raise InvalidInputError(f"{wrong}: {_TOO_DEEP}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{wrong}: {error}") from error
+    if _too_deep(value):
+        raise InvalidInputError(f"{wrong}: {_TOO_DEEP}")
+    return written
 
 
 def parsed(
@@ -44,8 +61,8 @@ def parsed(
 ) -> Any:  # noqa: ANN401 (parsed JSON)
     """Return the value of a JSON text, if there is only one way to read it.
 
-    Every number in it is finite, and a mark (BOM) that some editors put before UTF-8
-    is left out.
+    Every number in it is finite, it is not nested too deeply, and a mark (BOM) that
+    some editors put before UTF-8 is left out.
 
     Example:
         >>> parsed('{"a": 1, "a": 2}')
@@ -57,17 +74,20 @@ the key 'a' appears twice
     if isinstance(source, str):
         source = source.removeprefix("\ufeff")
     try:
-        return json.loads(
+        value = json.loads(
             source,
             object_pairs_hook=_once,
             parse_float=_finite,
             parse_constant=_finite,
         )
     except RecursionError as error:
-        raise InvalidInputError(f"{wrong}: it is nested too deeply") from error
+        raise InvalidInputError(f"{wrong}: {_TOO_DEEP}") from error
     except (TypeError, ValueError) as error:
         said = str(error).partition("; use sys.")[0]  # of an int of 4,300 digits
         raise InvalidInputError(f"{wrong}: {said}") from error
+    if _too_deep(value):
+        raise InvalidInputError(f"{wrong}: {_TOO_DEEP}")
+    return value
 
 
 def canonical(source: str) -> Any:  # noqa: ANN401 (parsed JSON)
@@ -192,6 +212,21 @@ def member(kind: type[E], value: object, name: str) -> E:
         raise InvalidInputError(
             f"{name} must be one of {known}, got {value!r:.60}"
         ) from error
+
+
+def _too_deep(value: Any) -> bool:  # noqa: ANN401 (what JSON holds)
+    """Return whether more levels are within each other than are allowed."""
+    level = [value] if isinstance(value, _NESTED) else []
+    for _ in range(_MOST_LEVELS):
+        if not level:
+            return False
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, _NESTED)
+        ]
+    return bool(level)
 
 
 def _finite(token: str) -> float:

@@ -53,10 +53,26 @@ def test_texts_that_look_like_documents_are_texts(value):
     assert _canonical.canonical(text) == {"setting": {"design": value}}
 
 
-def test_documents_may_be_nested_but_not_without_end():
-    for depth in (5_000, 100_000):
-        with pytest.raises(InvalidInputError):
-            _canonical.canonical('{"a":' * depth + "1" + "}" * depth)
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
+def test_documents_may_be_nested_but_not_without_end(opened, closed):
+    """So deeply on every Python; one of them read 5,000 levels, another 900."""
+
+    def nested(depth):
+        return opened * depth + "1" + closed * depth
+
+    assert _canonical.canonical(nested(100)) == json.loads(nested(100))
+    for depth in (101, 5_000, 100_000):
+        with pytest.raises(InvalidInputError, match="nested too deeply"):
+            _canonical.canonical(nested(depth))
+
+
+@pytest.mark.parametrize("inner", [[1], {"a": 1}, (1,)])
+def test_nothing_is_written_that_is_too_deep_to_be_read(inner):
+    for _ in range(99):
+        inner = [inner, 0]
+    assert _canonical.canonical(_canonical.text(inner))
+    with pytest.raises(InvalidInputError, match="nested too deeply"):
+        _canonical.text({"b": 0, "a": inner})
 
 
 def test_a_mark_before_the_text_is_no_part_of_it():
