@@ -132,12 +132,20 @@ def resumed(data, tmp_path):
 
 
 def changed_state(which, **changes):
+    """Return a state with other arrays, sealed where those that they replace are."""
     with np.load(io.BytesIO(list(states())[which])) as file:
         arrays = {name: file[name] for name in file.files}
+    (number,) = arrays["seen number"]
     for name, array in changes.items():
-        arrays[name] = array
+        seen = f"seen.{name}"
         if array is None:
-            del arrays[name]
+            del arrays[seen]
+        elif seen in arrays:
+            plain = np.frombuffer(array.tobytes(), np.uint8)
+            sealed = KEY.sealed(seen, int(number), plain)
+            arrays[seen] = sealed.view(array.dtype).reshape(array.shape)
+        else:
+            arrays[name] = array
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
