@@ -50,7 +50,8 @@ class Trial:
         missed: The fields, or kinds of damage, of all others.
         by: Which check found how many.
         tried: How many mutants each field had.
-        stated: What verification lists as stated of the evidence itself.
+        stated: What verification lists as stated of the evidence itself, and which of
+            the missed fields it lists of a mutant that has a field more.
     """
 
     found: int = 0
@@ -152,6 +153,8 @@ def unsigned_trial(
             trial.weaker += 1
         else:
             trial.missed[what] += 1
+            if _within(what, found.stated) and not _within(what, trial.stated):
+                trial.stated += (what,)
     return trial
 
 
