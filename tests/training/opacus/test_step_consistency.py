@@ -189,6 +189,22 @@ def test_rows_that_the_loader_did_not_hand_over_leave_sampling_unknown(mode):
     assert "7 of 10 steps clipped more rows than the loader had" in result.reason
 
 
+def test_rows_that_a_step_makes_itself_are_nobody_elses():
+    """As a probe of the step tells: here it fills batches up with rows of zeros."""
+    for own in (False, True):
+        run = private_run()
+        audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
+        audit._stages.step_consistency.own_rows = own
+        for pixels, labels in audit.data_loader:
+            fill = 64 - len(pixels)
+            batch = (
+                (pixels, torch.zeros(fill, 30)),
+                (labels, torch.zeros(fill, dtype=int)),
+            )
+            step([torch.cat(parts) for parts in batch])
+        assert bool(more_rows(audit.finish())) is not own
+
+
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
 def test_rows_of_micro_batches_are_those_of_their_step(mode):
     run = private_run(mode=mode)

@@ -62,6 +62,10 @@ class StepConsistency:
 
     Attributes:
         steps: What each step was configured to do.
+        own_rows: Whether the step clips other rows than those of the records that it
+            is given, such as zeros that fill a batch up, or views whose gradients it
+            sums. How many rows there are then tells nothing of the records; whoever
+            finds that out sets it.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class StepConsistency:
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._accountant, self._rate = accountant, rate
-        self.steps = ConfiguredSteps()
+        self.steps, self.own_rows = ConfiguredSteps(), False
         self._batches: SampledBatches | None = None
         self._given = 0  # batches handed over by the step before
         # An accountant of Opacus counts steps as they are made; what it counted before
@@ -142,6 +146,7 @@ class StepConsistency:
             "told": self._told,
             "norms": list(self._norms),
             "counts": self._counts,
+            "own_rows": self.own_rows,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -149,6 +154,7 @@ class StepConsistency:
         rows = np.array(saved["configured"], np.float64).reshape(-1, 4)
         self.steps = ConfiguredSteps.restored(rows)
         self._told = int(saved["told"])
+        self.own_rows |= bool(saved["own_rows"])
         module, noise = saved["norms"]
         self._norms = float(module), float(noise)
         self._counts = {name: int(saved["counts"][name]) for name in _COUNTS}
@@ -169,7 +175,7 @@ class StepConsistency:
                 handed=self._batches.handed,
                 steps=self.steps.count,
             )
-            if self._counts["more_rows"]:
+            if self._counts["more_rows"] and not self.own_rows:
                 yield inconclusive(
                     "sampling.more_rows",
                     more=self._counts["more_rows"],
