@@ -628,12 +628,63 @@ def test_a_second_private_optimizer_is_refused_and_not_accounted():
     assert not other.engine.accountant.history
 
 
-def test_several_gradients_of_a_record_are_refused():
-    program = private(
-        loss=lambda m, b, c: plain(m, [x.repeat_interleave(2, 0) for x in b], c)
-    )
-    with pytest.raises(InvalidInputError, match="gradients of 16 records"):
-        program.probe()
+def views(model, batch, criterion):
+    """Two views of each record, each with a gradient of its own."""
+    return plain(model, [x.repeat_interleave(2, 0) for x in batch], criterion)
+
+
+def test_views_that_are_clipped_one_by_one_are_twice_too_large():
+    found = private(loss=views).probe()
+    (fault,) = found.faults
+    assert fault.code == "probe.leaving"
+    assert found.as_a_whole
+    assert found.change == pytest.approx(2, rel=1e-3)
+
+
+def test_views_whose_mean_is_clipped_are_not_too_large():
+    program = private(loss=views)
+    optimizer = program.optimizer
+    clip = optimizer.clip_and_accumulate
+
+    def of_means():
+        for parameter in optimizer.params:
+            parameter.grad_sample = parameter.grad_sample.unflatten(0, (-1, 2)).mean(1)
+        clip()
+
+    optimizer.clip_and_accumulate = of_means
+    found = program.probe()
+    assert not found.faults
+    assert found.as_a_whole
+    assert found.change == pytest.approx(1, rel=1e-3)
+    assert {check.status for check in found.checks} == {Status.INSPECTED}
+
+
+def test_random_views_are_not_looked_at():
+    def loss(model, batch, criterion):
+        inputs, labels = (x.repeat_interleave(2, 0) for x in batch)
+        return plain(model, [inputs + torch.randn_like(inputs), labels], criterion)
+
+    found = private(loss=loss).probe()
+    assert found.unseen.code == "probe.rows_not_records"
+    assert not found.faults
+
+
+def test_a_batch_that_is_filled_up_with_its_first_records_is_too_large():
+    def loss(model, batch, criterion):
+        return plain(model, [torch.cat([x, x[:3]]) for x in batch], criterion)
+
+    (fault,) = private(loss=loss).probe().faults
+    assert fault.code == "probe.leaving"
+
+
+def test_a_step_that_keeps_something_of_its_own_is_probed_apart():
+    own = np.random.default_rng(0)
+    program = private(loss=lambda m, b, c: plain(m, b, c) * own.uniform(0.5, 2))
+    before = own.bit_generator.state
+    found = program.probe(apart=True)
+    assert own.bit_generator.state == before
+    assert not found.faults
+    assert found.change == pytest.approx(1, rel=1e-3)
 
 
 def test_a_step_that_does_not_repeat_itself_is_unseen():

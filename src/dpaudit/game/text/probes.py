@@ -67,6 +67,9 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "probe.exchanged": "exchanging one changes what the others put in by "
     "{coupling:.2g} of the clipping norm",
     "probe.clipped": _clipped,
+    "probe.taken_out": "each of {records} {record}s was taken out of the batch: all "
+    "that one changes is at most {change:.4g} C, the clipping norm (the {ran} makes "
+    "more or fewer gradients than there are {record}s)",
     "probe.none_reached": "of {records} {record}s none reached the clipping norm, "
     "however large the loss was made (at most {change:.4g} C): {record}s are cut to "
     "less, or lost before the sum",
@@ -86,6 +89,9 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "probe.sum_not_repeated": "it does not repeat itself; let it draw the same random "
     "numbers in each call",
     "probe.no_gradients": "gradients of these {record}s are zero or not finite",
+    "probe.rows_not_records": "it makes more or fewer gradients than there are "
+    "{record}s, and draws random numbers for them",
+    "probe.no_step": "a call of it makes no step of the private optimizer",
     "probe.rows_moved": "it puts the {record}s of a batch in another order",
     "probe.nothing_put_in": "these {record}s put nothing into the sum",
     "probe.not_finite": "the sum of these {record}s is not finite",
@@ -142,6 +148,13 @@ FAULTS: Final[Mapping[str, FaultText]] = {
             "clipped_or_divided": "the batch is clipped, or divided by its size, and "
             "not each {record}",
         },
+    ),
+    "probe.leaving": FaultText(
+        what="one {record} changes the sum by more than the clipping norm C",
+        measured="up to {change:.3g} C when a {record} is taken out of the batch, of "
+        "whose {records} {record}s the step makes {rows} gradients",
+        expected="at most C",
+        cause="views, copies or parts of a {record} that are clipped one by one",
     ),
     "probe.overflow": FaultText(
         what="{record}s with a large gradient leave a sum that is no number",

@@ -1,7 +1,8 @@
 """A training step that leaves no trace: run the user's own, then put all of it back.
 
-Inside, nothing is noised, stepped or accounted for: the noise multiplier is 0, and
-where the wrapped optimizer would step, the sum is read instead. Afterwards parameters,
+Inside, nothing is noised, stepped or accounted for: Opacus' noise is zero, the noise
+multiplier too small to matter, though not 0, as programs may divide by it, and where
+the wrapped optimizer would step, the sum is read instead. Afterwards parameters,
 buffers, gradients, the optimizer's own state, other optimizers that stepped, and all
 random states are as they were, bit for bit; schedulers stand still. Only state that
 user code keeps in Python objects of its own cannot be put back.
@@ -9,6 +10,7 @@ user code keeps in Python objects of its own cannot be put back.
 
 import copy
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeAlias, cast, final
@@ -32,6 +34,7 @@ __all__ = [
     "modules_of",
     "named_tensors",
     "network",
+    "noise_modules",
     "own_attributes",
     "patched",
     "put",
@@ -46,6 +49,7 @@ Model: TypeAlias = Any
 
 Sums: TypeAlias = list[torch.Tensor]
 
+_NO_NOISE: Final = 1e-12
 _NONE: Final = object()
 # What a step leaves on parameters and modules, and what it finds there at first.
 _ON_PARAMETERS: Final = {
@@ -118,8 +122,12 @@ def isolated_step(
         _no_other_private(optimizer),
         _other_optimizers(inner, seen),
         patched(inner, "step", read),
+        ExitStack() as without_noise,
     ):
-        optimizer.noise_multiplier, optimizer.step_hook = 0.0, None
+        for module in noise_modules():
+            zeros = patched(module, "_generate_noise", _no_noise)
+            without_noise.enter_context(zeros)
+        optimizer.noise_multiplier, optimizer.step_hook = _NO_NOISE, None
         optimizer._step_skip_queue = []
         optimizer._is_last_step_skipped = False
         torch.manual_seed(seed)
@@ -128,6 +136,24 @@ def isolated_step(
         for generator in own:
             generator.manual_seed(seed)
         yield seen
+
+
+def _no_noise(
+    std: float,  # noqa: ARG001 (as of Opacus)
+    reference: torch.Tensor,
+    *_: object,
+    **__: object,
+) -> torch.Tensor:
+    return torch.zeros_like(reference)
+
+
+def noise_modules() -> list[Any]:
+    """Return the modules of Opacus that draw noise."""
+    return [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("opacus.optimizers") and hasattr(module, "_generate_noise")
+    ]
 
 
 @contextmanager

@@ -28,6 +28,10 @@ asked that
   longest of a batch. Records are exchanged in a batch that is collated already, so that
   this is asked by itself, at a scale at which gradients are not all clipped.
 
+Where a step makes more or fewer gradients than there are records, as of several views
+of each, rows are no records. Then records are only taken out, one at a time, and the
+whole change of the sum is measured, if nothing but dropout is random.
+
 Where a step draws more random numbers for some records than for others, only records
 that draw alike are exchanged, or dropout is switched off. Buffers, parameters and other
 optimizers' parameters must not depend on the records but through noisy sums.
@@ -67,6 +71,7 @@ from dpaudit.training.opacus.step_runner import (
     collated_anew,
     equal,
     holds_records,
+    records_in,
     rows_of,
 )
 from dpaudit.training.probe.engine import HUGE, Question, Questions, Rows
@@ -84,7 +89,7 @@ _SEEDS: Final = 8
 
 
 @progress_note("probing the step")
-def probe_sensitivity(
+def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
     step: Step,
     model: Model,
     optimizer: DPOptimizer,
@@ -94,6 +99,7 @@ def probe_sensitivity(
     records: int = 8,
     generators: Sequence[torch.Generator] = (),
     seed: int = 0,
+    apart: bool = False,
 ) -> Sensitivity:
     """Return how much one record changes the sum that is given noise.
 
@@ -115,6 +121,8 @@ def probe_sensitivity(
         generators: Random generators that the step draws from besides torch's,
             numpy's and Python's own.
         seed: For all of them.
+        apart: Whether each run is made in a copy of the process, for steps that keep
+            something in Python objects of their own.
     """
     _validate.whole_number("records", records, least=1)
     if rank_and_world(optimizer)[1] > 1:
@@ -123,7 +131,13 @@ def probe_sensitivity(
             "process, with model and optimizer made private there"
         )
     runner = OpacusStepRunner(
-        step, model, optimizer, batch, generators=generators, seed=seed
+        step,
+        model,
+        optimizer,
+        batch,
+        generators=generators,
+        seed=seed,
+        apart=apart,
     )
     return _Examination(runner, records, collate).result()
 
@@ -152,6 +166,8 @@ class _Examination:
         positive = first.norms[first.norms > 0]
         if not len(positive) or not bool(torch.isfinite(first.norms).all()):
             return self._unseen("probe.no_gradients")
+        if len(first.norms) != runner.size:
+            return self._as_a_whole(first, positive)
         if self._moves_rows():
             return self._unseen("probe.rows_moved")
         self._order = first.norms.argsort(descending=True).tolist()
@@ -179,15 +195,14 @@ class _Examination:
         )
 
     def _counted(self, seen: StepRun) -> int:
-        """Return how many records the batch holds: as many as there are gradients."""
+        """Return how many records the batch holds: as many as there are gradients.
+
+        Or else, where a step makes several gradients of a record, or one of several, as
+        many as most of the batch has rows for.
+        """
         count = len(seen.norms)
         if not holds_records(self._runner.batch, count):
-            raise InvalidInputError(
-                f"the step has gradients of {count} records, and nothing in the batch "
-                f"has {count} rows. Records must come first in its tensors, and each "
-                "must have one gradient: if views of a record are clipped one by one, "
-                "it changes the sum by several times the clipping norm"
-            )
+            count = records_in(self._runner.batch)
         if count < 3:
             raise InvalidInputError(
                 f"a probe needs 3 records or more in its batch, got {count}. If it "
@@ -196,6 +211,46 @@ class _Examination:
                 "give each a row of its own, or pack before the loader"
             )
         return count
+
+    def _as_a_whole(self, first: StepRun, positive: torch.Tensor) -> Sensitivity:
+        """Take records out, one at a time, where rows of gradients are no records."""
+        runner, found = self._runner, self._found
+        if not self._only_dropout_is_random():
+            return self._unseen("probe.rows_not_records")
+        clip, changes = runner.clip, np.zeros(runner.size)
+        middle = 0.7 * clip / float(positive.median())
+        faults = []
+        with runner.quiet():
+            for scale in sorted({1.0, middle, 10 * clip / float(positive.min())}):
+                whole = runner.run(self._everyone, scale=scale)
+                allowed = self._asked.allowed(whole)
+                found.tolerance = max(found.tolerance, allowed)
+                for i in range(runner.size):
+                    rest = runner.run(np.delete(self._everyone, i), scale=scale)
+                    changes[i] = self._asked.size((1.0, whole), (-1.0, rest))
+                    self._asked.note(Question.CHANGE, changes[i], 1 + allowed)
+        change = found.largest[Question.CHANGE]
+        if Question.CHANGE in found.over:
+            faults.append(
+                fault(
+                    Stage.CLIPPING,
+                    "probe.leaving",
+                    change=change,
+                    rows=len(first.norms),
+                    records=runner.size,
+                )
+            )
+        return Sensitivity(
+            change=change,
+            removal=change,
+            tolerance=found.tolerance,
+            clipped=float((changes > EXERCISED).mean()),
+            records=runner.size,
+            sums=runner.runs,
+            as_a_whole=True,
+            beside=tuple(sorted({*first.beside, *_optimizers(first.others)})),
+            faults=tuple(faults),
+        )
 
     def _unseen(self, code: str) -> Sensitivity:
         why = not_checked(Stage.CLIPPING, code)

@@ -8,13 +8,13 @@ sums just before noise, and what else a step leaves behind.
 import copy
 import inspect
 import random
-from collections import UserDict
+from collections import Counter, UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import mul
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 import torch
@@ -36,10 +36,12 @@ from dpaudit.training.opacus.isolated_step import (
     trained_by,
 )
 from dpaudit.training.probe.engine import Rows
+from dpaudit.training.process_copy import in_copy
 
 __all__ = [
     "Batch",
     "Collate",
+    "NoStepError",
     "OpacusStepRunner",
     "Step",
     "StepRun",
@@ -49,6 +51,7 @@ __all__ = [
     "equal",
     "holds_records",
     "parameter_names",
+    "records_in",
     "rows_of",
 ]
 
@@ -56,6 +59,12 @@ Batch: TypeAlias = Any  # what the user's loader yields
 Step: TypeAlias = Callable[[Batch], object]
 Collate: TypeAlias = Callable[[Sequence[int]], Batch]  # some of the records, by row
 Watch: TypeAlias = Callable[[nn.Module, object, object], None]
+
+_PATIENCE: Final = 60.0  # seconds, for one run in a copy
+
+
+class NoStepError(InvalidInputError):
+    """A call of the user's step made no step of the private optimizer."""
 
 
 @dataclass(slots=True)
@@ -83,6 +92,16 @@ class StepRun:
 class OpacusStepRunner:
     """Runs the user's step on chosen records without a trace, and counts.
 
+    Args:
+        step: The user's own.
+        model: As ``make_private`` returned it.
+        optimizer: Likewise.
+        batch: Real records.
+        generators: Others that the step draws from.
+        seed: Of all random numbers.
+        apart: Whether each run is made in a copy of the process, so that what the step
+            keeps in Python objects is as it was, too.
+
     Attributes:
         size: How many records the batch holds: set once a run has shown it.
         still: Whether all random numbers stop where dropout is switched off.
@@ -98,8 +117,9 @@ class OpacusStepRunner:
         *,
         generators: Sequence[torch.Generator],
         seed: int,
+        apart: bool = False,
     ) -> None:
-        self.batch, self.size, self.still = batch, 0, False
+        self.batch, self.size, self.still, self._apart = batch, 0, False, apart
         self.others: dict[str, str] = {}
         self._step, self.model, self.optimizer = step, network(model), optimizer
         self._wrapper, self.ghost = model, hasattr(model, "get_clipping_coef")
@@ -143,6 +163,25 @@ class OpacusStepRunner:
     ) -> StepRun:
         """Run the step once, on any batch."""
         self.runs += 1
+
+        def run() -> tuple[StepRun, float]:
+            seen = self._run_here(batch, without, scale, seed, watch)
+            return seen, self.precision
+
+        if not self._apart or watch is not None:  # what is shown is not handed back
+            return run()[0]
+        seen, self.precision = in_copy(run, seconds=_PATIENCE)
+        self._norms = seen.norms
+        return seen
+
+    def _run_here(
+        self,
+        batch: Batch,
+        without: Sequence[int],
+        scale: float,
+        seed: int | None,
+        watch: Watch | None,
+    ) -> StepRun:
         seed = self._seed if seed is None else seed
         with (
             isolated_step(
@@ -168,7 +207,8 @@ class OpacusStepRunner:
             beside, others = _changed(self._wrapper, seen)
             drawn = _drawn(self._generators)
         if len(seen.sums) != 1:
-            raise InvalidInputError(
+            error = InvalidInputError if seen.sums else NoStepError
+            raise error(
                 f"step(batch) made {len(seen.sums)} steps of the private optimizer; "
                 "it must be the whole step of one batch, and no more"
             )
@@ -432,6 +472,16 @@ def holds_records(batch: Batch, count: int) -> bool:
 
     _map(look, count, batch)
     return found
+
+
+def records_in(batch: Batch) -> int:
+    """Return how many records a batch seems to hold: what most of it has rows for."""
+    sizes = Counter(
+        len(leaf)
+        for leaf in tree_leaves(batch)
+        if isinstance(leaf, torch.Tensor | np.ndarray) and leaf.ndim
+    )
+    return sizes.most_common(1)[0][0] if sizes else 0
 
 
 def rows_of(
