@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 KEY = fixed_key(bytes(range(32)))
 CANARIES, STEPS, NOISE, RECORDS = 400, 40, 1.5, 200
-UNPROBED = {"unchecked": ("gradients", "clipping")}
+UNPROBED = {"unchecked": ("gradients", "clipping", "interference")}
 
 
 @dataclass

@@ -152,19 +152,10 @@ def test_correct_steps_differ_in_nothing(ghost):
         assert set(found) == {"compared"}, (name, found)
 
 
-def test_dropout_and_adaptive_clipping_differ_in_nothing():
+def test_dropout_differs_in_nothing():
     dropout = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-    adaptive = {
-        "clipping": "adaptive",
-        "target_unclipped_quantile": 0.5,
-        "clipbound_learning_rate": 0.2,
-        "max_clipbound": 10.0,
-        "min_clipbound": 0.1,
-        "unclipped_num_std": 2.0,
-    }
-    for program in (Program(model=dropout), Program(**adaptive)):
-        found, _ = program.check()
-        assert set(found) == {"compared"}
+    found, _ = Program(model=dropout).check()
+    assert set(found) == {"compared"}
 
 
 def test_what_a_step_writes_besides_is_named_if_it_is_alike():
@@ -247,7 +238,38 @@ def gradient_left(program):
     return "held", "0.bias.grad"
 
 
-FAULTS = [rate_by_loss, norm_by_gradients, largest_only, bank, skipping, gradient_left]
+def divided_by_size(program):
+    """As after noise, by how many records there happen to be."""
+    add = program.optimizer.add_noise
+
+    def add_noise():
+        add()
+        for p in program.optimizer.params:
+            p.grad = p.grad * 20 / len(p.grad_sample)
+
+    program.optimizer.add_noise = add_noise
+    return "held", "optimizer.state[key 0]['momentum_buffer']"
+
+
+def centred(program):
+    def step(batch):
+        inputs, labels = batch
+        program.plain((inputs - inputs.mean(0), labels))
+
+    program.step = step
+    return "coupled", None
+
+
+FAULTS = [
+    divided_by_size,
+    centred,
+    rate_by_loss,
+    norm_by_gradients,
+    largest_only,
+    bank,
+    skipping,
+    gradient_left,
+]
 
 
 @pytest.mark.parametrize("change", FAULTS, ids=lambda change: change.__name__)
@@ -271,6 +293,36 @@ def test_what_is_only_kept_is_a_remark():
     assert found["kept"].status is Status.NOTED
     assert found["kept"].subject == ("step>program.kept[0]",)
     assert "compared" in found
+
+
+def test_what_is_kept_on_the_optimizer_does_not_steer():
+    program = Program()
+
+    def after(value):
+        program.optimizer.last_loss = float(value)
+
+    program.step = lambda batch: program.plain(batch, after)
+    found, _ = program.check()
+    assert set(found) == {"compared", "kept"}
+    assert found["kept"].subject == ("optimizer.last_loss",)
+
+
+def test_batches_are_as_large_as_those_of_the_training_while_they_fit():
+    def records(rows):
+        return torch.zeros(len(rows), 1000)
+
+    rng = np.random.default_rng(0)
+    for size, bytes_each, expected in [
+        (20, 0, 20),
+        (500, 0, 256),
+        (500, 1 << 21, 127),
+        (500, 1 << 30, 8),
+    ]:
+        batches = batches_of(5000, records, rng, size=size, bytes_each=bytes_each)
+        assert batches.size == len(batches.first) == len(batches.second) == expected
+        assert len(batches.fewer) == expected - 1
+        assert {len(batch) for _, batch in batches.others(0, 1)} == {expected}
+    assert batches_of(12, records, rng, size=500).size == 4
 
 
 def test_what_is_noised_by_other_means_is_left_open():

@@ -362,7 +362,7 @@ def test_an_unprobed_step_is_inconclusive_and_says_what_to_do():
     assert result.verdict == "inconclusive"
     first = str(result).splitlines()[0]
     assert "not checked: per-record gradients and clipping (audit_opacus(..." in first
-    assert 'unchecked=("gradients", "clipping")' in first
+    assert 'unchecked=("gradients", "clipping", "interference")' in first
 
 
 def test_what_the_user_does_without_is_said_and_kept():

@@ -11,6 +11,9 @@ _HOW: Final = {
     "exchanged": "half of the {record}s exchanged",
     "largest": "the {record} with the largest gradient in everybody's place",
     "smallest": "the {record} with the smallest gradient in everybody's place",
+    "half largest": "the {record} with the largest gradient in half of the places",
+    "half smallest": "the {record} with the smallest gradient in half of the places",
+    "others": "other {record}s",
     "mixed": "{record}s put together of two",
     "one": "one {record} in everybody's place",
     "other": "one {record} in everybody's place",
@@ -163,6 +166,15 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         measured=lambda v: f"another value {_how(v)}",
         expected="the same value",
         cause="what a step keeps of its {record}s, and a later one uses",
+    ),
+    "interference.coupled": FaultText(
+        what="the gradient of a {record} depends on other {record}s of its batch, so "
+        "that the proof of privacy does not hold",
+        measured="other gradients of {lost} of {kept} {record}s once the rest of the "
+        "batch was exchanged",
+        expected="the same gradients",
+        cause="{record}s of a batch meet: its statistics, {record}s that are mixed, "
+        "weights or a loss over all of them",
     ),
     "interference.steps": FaultText(
         what="whether a step is made depends on its {record}s",

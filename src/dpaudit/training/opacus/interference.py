@@ -11,16 +11,21 @@ elsewhere, a second step tells more: on the same batch in all worlds. If its sum
 noise differs, or what it leaves, records came back past the noise, which is a fault
 too. If not, they are merely kept, such as a list of losses: a remark.
 
-Each world is a copy of the process (``process_copy``). Batches to compare: half of the
-records exchanged, the record with the largest gradient in everybody's place, that with
-the smallest, and one put together of two, so that whatever a mean, a loss or a count of
-records decides comes out differently in one of them. What differs between two runs on
-the same batch is no record's doing. What differs with other random numbers may have
-been noised, by means that are not Opacus': then nothing is concluded.
+Each world is a copy of the process (``process_copy``). Batches to compare are as large
+as those of the training: other records, the record with the largest gradient in half or
+in all places, that with the smallest likewise, and one put together of two, so that
+whatever a mean, a loss or a count of records decides comes out differently in one of
+them. And one with a record fewer, as how many records a batch holds depends on them
+too; as shapes differ there, only what is released or steers the training is compared.
+Where half of the records stay, their gradients must be found again, or records are
+coupled.
+
+What differs between two runs on the same batch is no record's doing. What differs with
+other random numbers may have been noised, by means that are not Opacus': then nothing
+is concluded.
 """
 
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -32,6 +37,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch.utils._pytree import tree_leaves
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import (
@@ -46,6 +52,7 @@ from dpaudit.game.findings import (
 from dpaudit.training.opacus.isolated_step import (
     Model,
     named_tensors,
+    noise_modules,
     random_states,
 )
 from dpaudit.training.opacus.reachable import digest, reachable
@@ -56,7 +63,10 @@ __all__ = ["CONTROLS", "Batches", "ForcedNoise", "Interference", "batches_of"]
 
 _fault = partial(fault, Stage.SIDE_PATHS)
 
-_RECORDS: Final = 32  # of a batch that is compared
+_RECORDS: Final = 256  # of a batch that is compared, at most
+_BYTES: Final = 1 << 28  # of its records and their gradients, at most
+_FEWEST: Final = 8  # records, however large they are
+_FOUND_AGAIN: Final = 0.02  # relative, of a gradient's norm, also in half precision
 CONTROLS: Final = (
     "max_grad_norm",
     "max_grad_norms",
@@ -65,6 +75,7 @@ CONTROLS: Final = (
     "loss_reduction",
 )
 _NAMED: Final = 4  # of what differs
+_HALVES: Final = ("half largest", "half smallest")
 _ADDING: Final = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 
 
@@ -74,15 +85,23 @@ class Batches:
     """Batches of equal shape to compare, and one to go on with.
 
     Attributes:
+        size: Of how many records each is.
         first: A batch.
         others: What is done to its records, and the batch that it makes; called with
             the rows of the largest and of the smallest gradient.
+        fewer: The first batch without its last record.
         second: Another batch, the same in all worlds.
     """
 
+    size: int
     first: Batch
     others: Callable[[int, int], Sequence[tuple[str, Batch]]]
+    fewer: Batch
     second: Batch
+
+    def kept(self, kind: str) -> int:
+        """Return how many records of the first batch stay in another, at its front."""
+        return self.size // 2 if kind in _HALVES else 0
 
 
 @dataclass(slots=True)
@@ -208,7 +227,10 @@ class Interference:
         for kind, batch in batches.others(largest, smallest):
             world = run(batch, own_noise=own)
             judged.judge(kind, world)
+            judged.find_again(world, kept=batches.kept(kind), size=batches.size)
             steps += world.steps
+        if steps:
+            judged.judge_fewer(run(batches.fewer, own_noise=own))
         if not steps:
             yield not_checked(Stage.SIDE_PATHS, "interference.no_update")
             return
@@ -344,10 +366,8 @@ class ForcedNoise:
         self._optimizer, self._before = optimizer, before
         self.own_noise = self._replace = own_noise
         self._drawn = self._taken = 0
-        for name, module in [*sys.modules.items()]:
-            own: Any = module
-            if name.startswith("opacus.optimizers") and hasattr(own, "_generate_noise"):
-                own._generate_noise = self._noise
+        for module in noise_modules():
+            module._generate_noise = self._noise
         self._add = optimizer.add_noise
         optimizer.add_noise = self._add_noise
         optimizer._step_skip_queue, optimizer._is_last_step_skipped = [], False
@@ -471,6 +491,44 @@ class _Judged:
             return
         self._explain(kind, differ, back)
 
+    def judge_fewer(self, world: _World) -> None:
+        """Compare a world whose first batch had a record fewer.
+
+        Only what is released or steers the training: all else may have other shapes,
+        and other random numbers may have been drawn.
+        """
+        first = self._first
+        if first.failed or world.failed:
+            return
+        self.compared += 1
+        if world.steps != first.steps:
+            if self._same_again().steps == first.steps:
+                self._note(_fault, "steps", kind="fewer")
+            return
+        held = {path for path in first.after_first(world) if self._is_held(path)}
+        if held:
+            held -= first.after_first(self._same_again())
+            held -= first.after_first(self._with_other_numbers())
+        if held:
+            self._note(_fault, "held", held, kind="fewer")
+
+    def find_again(self, world: _World, *, kept: int, size: int) -> None:
+        """Look for the gradients of records that stayed among those of a world.
+
+        Args:
+            world: In which some records were others.
+            kept: How many stayed, the first ones.
+            size: How many records each batch has.
+        """
+        first = self._first
+        drawn = {path for path in first.after_first(world) if path.startswith("random")}
+        if not kept or drawn or not len(first.rows) == len(world.rows) == size:
+            return
+        lost = _lost(first.rows[:kept], world.rows)
+        if lost and not _lost(first.rows, self._same_again().rows):
+            coupled = partial(fault, Stage.GRADIENTS)
+            self._note(coupled, "coupled", lost=lost, kept=kept)
+
     def _explain(self, kind: str, differ: set[str], back: str) -> None:
         first, again = self._first, self._same_again()
         differ = differ - first.after_first(again)
@@ -496,7 +554,13 @@ class _Judged:
     def _is_held(self, path: str) -> bool:
         """Return whether a path leads to what is released, or steers training."""
         name = path.removesuffix(".grad")
-        return name in self._named() or path.startswith("optimizer.")
+        steering = ("optimizer.state", "optimizer.param_groups")
+        controls = {f"optimizer.{control}" for control in CONTROLS}
+        return (
+            name in self._named()
+            or path.startswith(steering)
+            or path.partition("[")[0] in controls
+        )
 
     def _by_itself(self, differs: Callable[[_World], bool]) -> bool:
         return differs(self._same_again())
@@ -516,7 +580,7 @@ class _Judged:
         make: Callable[..., Finding],
         code: str,
         paths: Set[str] = frozenset(),
-        **numbers: str,
+        **numbers: str | int,
     ) -> None:
         names = self._named()
 
@@ -533,8 +597,25 @@ def _made(world: _World) -> tuple[int, str]:
     return world.steps, world.failed
 
 
+def _lost(norms: Sequence[float], among: Sequence[float]) -> int:
+    """Return how many norms are not among others."""
+    left, lost = sorted(among), 0
+    for norm in sorted(norms):
+        at = min(range(len(left)), key=lambda k: abs(left[k] - norm), default=None)
+        if at is not None and abs(left[at] - norm) <= _FOUND_AGAIN * norm:
+            del left[at]
+        else:
+            lost += 1
+    return lost
+
+
 def batches_of(
-    count: int, records: Callable[[NDArray[np.int64]], Batch], rng: np.random.Generator
+    count: int,
+    records: Callable[[NDArray[np.int64]], Batch],
+    rng: np.random.Generator,
+    *,
+    size: int = _RECORDS,
+    bytes_each: int = 0,
 ) -> Batches:
     """Return batches to compare.
 
@@ -542,14 +623,18 @@ def batches_of(
         count: How many records there are.
         records: Makes a batch of some of them.
         rng: Picks them.
+        size: How many records a batch of the training has.
+        bytes_each: How large a record's gradient is.
     """
-    size = min(_RECORDS, count // 3)
-    if size < 2:
+    if count < 6:
         raise InvalidInputError(
             f"comparing batches needs 6 records or more, got {count}"
         )
-    chosen = rng.choice(count, 3 * size, replace=False)
     with random_states():  # a data set may draw, as augmentations do
+        bytes_each += _bytes(records(np.arange(2, dtype=np.int64))) // 2
+        most = max(_FEWEST, min(_RECORDS, _BYTES // max(bytes_each, 1)))
+        size = min(max(size, 2), most, count // 3)
+        chosen = rng.choice(count, 3 * size, replace=False)
         whole = records(chosen)
         by_row = holds_records(whole, 3 * size)
 
@@ -559,22 +644,38 @@ def batches_of(
             return records(chosen[rows])
 
         first, half = np.arange(size, dtype=np.int64), size // 2
-        exchanged = np.concatenate([first[:half], size + first[half:]])
 
         def others(largest: int, smallest: int) -> list[tuple[str, Batch]]:
             with random_states():
-                large, small = (batch(np.full(size, k)) for k in (largest, smallest))
+                large, small = (np.full(size, k) for k in (largest, smallest))
                 found = [
-                    ("exchanged", batch(exchanged)),
-                    ("largest", large),
-                    ("smallest", small),
+                    (kind, batch(np.concatenate([first[:half], alike[half:]])))
+                    for kind, alike in zip(_HALVES, (large, small), strict=True)
                 ]
-                mixed = _put_together(large, small)
+                one, other = batch(large), batch(small)
+                found += [
+                    ("others", batch(size + first)),
+                    ("largest", one),
+                    ("smallest", other),
+                ]
+                mixed = _put_together(one, other)
                 return found if mixed is None else [*found, ("mixed", mixed)]
 
         return Batches(
-            first=batch(first), others=others, second=batch(2 * size + first)
+            size=size,
+            first=batch(first),
+            others=others,
+            fewer=batch(first[:-1]),
+            second=batch(2 * size + first),
         )
+
+
+def _bytes(batch: Batch) -> int:
+    return sum(
+        leaf.nbytes
+        for leaf in tree_leaves(batch)
+        if isinstance(leaf, torch.Tensor | np.ndarray)
+    )
 
 
 def _put_together(one: Batch, other: Batch) -> Batch | None:

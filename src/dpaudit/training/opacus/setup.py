@@ -44,6 +44,7 @@ from dpaudit.training.opacus.sampler import SampledBatches
 __all__ = [
     "Facts",
     "accountant_of",
+    "batch_size",
     "check_commitments",
     "check_shares",
     "claim_and_remarks",
@@ -181,6 +182,16 @@ def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
         accounted_rate=_hooked_rate(optimizer) or 1 / len(data_loader),
         dimension=sum(parameter.numel() for parameter in optimizer.params),
     )
+
+
+def batch_size(data_loader: Loader) -> int:
+    """Return how many records a batch has, on average."""
+    records: int = len(data_loader.dataset)  # type: ignore[arg-type]
+    match _sampling(data_loader):
+        case Poisson(rate=rate):
+            return max(1, round(rate * records))
+        case Shuffling(batches=batches):
+            return max(1, records // batches)
 
 
 def divisor(optimizer: DPOptimizer) -> float:

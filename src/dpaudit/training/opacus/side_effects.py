@@ -131,16 +131,19 @@ class SideEffects:
             self._paused = False
             self._marks, self._sums = [], []
 
-    def findings(self, examined: Iterable[str]) -> Iterator[Finding]:
+    def findings(self, examined: Iterable[str], *, compared: bool) -> Iterator[Finding]:
         """Return what was noticed, and what of it no probe has looked at.
 
         Args:
             examined: Names of what a probe of the step saw change.
+            compared: Whether steps were compared on other records: without that, what
+                is seen to change says little.
         """
         if self._model is None:
             yield not_checked(Stage.SIDE_PATHS, "side_paths.would")
         else:
-            yield inspected(
+            watched = inspected if compared else not_checked
+            yield watched(
                 Stage.SIDE_PATHS,
                 "side_paths.watched",
                 (*sorted(self.changed), *sorted(self._late)),

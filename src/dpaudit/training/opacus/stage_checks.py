@@ -118,11 +118,12 @@ class StageChecks:
             rate: The sampling rate that the accountant was told.
         """
         yield from self._not_checked()
-        examined: set[str] = set()
+        examined, compared = set[str](), False
         if self._step_checks is not None:
             yield from self._step_checks.findings()
             examined = self._step_checks.examined
-        yield from self._beside.findings(examined)
+            compared = self._step_checks.compared
+        yield from self._beside.findings(examined, compared=compared)
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
             steady = self.step_consistency.steady
@@ -165,6 +166,7 @@ class StageChecks:
         for stage, code in (
             (Stage.GRADIENTS, probe),
             (Stage.CLIPPING, probe),
+            (Stage.SIDE_PATHS, probe),
             (Stage.AGGREGATION, "canaries.records_would"),
             (Stage.SAMPLING, "canaries.records_would_on_ranks"),
         ):

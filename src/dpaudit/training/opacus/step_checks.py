@@ -9,17 +9,16 @@ checks take a tenth of the run's time, or two seconds of a short one.
 """
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch.utils._pytree import tree_leaves
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import (
@@ -41,8 +40,15 @@ from dpaudit.training.opacus.isolated_step import Model, network, random_states
 from dpaudit.training.opacus.probe import probe_sensitivity
 from dpaudit.training.opacus.records import record_source
 from dpaudit.training.opacus.rehearsal import Train, rehearse
-from dpaudit.training.opacus.setup import Loader
-from dpaudit.training.opacus.step_runner import Batch, Step, check_step, rows_of
+from dpaudit.training.opacus.setup import Loader, batch_size
+from dpaudit.training.opacus.step_runner import (
+    Batch,
+    NoStepError,
+    Step,
+    check_step,
+    records_in,
+    rows_of,
+)
 from dpaudit.training.probe.report import Sensitivity
 from dpaudit.training.process_copy import CopyFailedError, in_copy, why_no_copy
 
@@ -109,6 +115,7 @@ class StepChecks:
     Attributes:
         examined: Parameters, buffers and optimizers that steps change besides by the
             private optimizer; what depends on records is a fault.
+        compared: Whether steps were compared on batches of other records.
     """
 
     def __init__(
@@ -122,12 +129,14 @@ class StepChecks:
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self._close, self._rng = close, rng
+        self._batch_size = batch_size(loader)
         self._step: Step | None = None
         self._due: list[int] = []
         self._changes_left = 0
         self._steering: object = None
         self._kept = _Kept()
         self.examined: set[str] = set()
+        self.compared = False
 
     def check(
         self,
@@ -180,6 +189,7 @@ class StepChecks:
                 f"step(batch) could not be run on records of the data set: {error}"
             ) from None
         self.examined |= {*found.written, *found.sensitivity.beside}
+        self.compared |= _compared(found.findings)
         if self._step is None and steps is not None:
             self._plan(step, steps, found)
         return found.sensitivity, found.findings
@@ -282,7 +292,8 @@ class StepChecks:
             def collate(rows: Sequence[int]) -> Batch:
                 return records_at(at[np.asarray(rows)])
 
-        return probe_sensitivity(
+        probe = partial(
+            probe_sensitivity,
             step,
             self._model,
             self._optimizer,
@@ -292,6 +303,17 @@ class StepChecks:
             generators=generators,
             seed=seed,
         )
+        found = probe()
+        again = found.unseen is not None and found.unseen.code == "probe.not_repeated"
+        if again and why_no_copy() is None:  # it may keep something in Python objects
+            return probe(apart=True)
+        return found
+
+    def _gradient_bytes(self) -> int:
+        """Return how large the gradient of one record is, where each has one."""
+        if hasattr(self._model, "get_clipping_coef"):  # with ghost clipping none has
+            return 0
+        return sum(p.numel() * p.element_size() for p in self._optimizer.params)
 
     def _examine(
         self,
@@ -307,7 +329,12 @@ class StepChecks:
     ) -> _Examined:
         """Examine a step; called in a copy of the process."""
         self._close()
-        sensitivity = self._sensitivity(step, batch, records, generators, seed)
+        none: NoStepError | None = None
+        sensitivity = Sensitivity(unseen=not_checked(Stage.CLIPPING, "probe.no_step"))
+        try:
+            sensitivity = self._sensitivity(step, batch, records, generators, seed)
+        except NoStepError as error:
+            none = error
         count, records_at = self._records(batch)
         started = _cpu_seconds()
         compared = Interference(
@@ -320,10 +347,24 @@ class StepChecks:
         )
         findings: list[Finding] = []
         if count >= _FEWEST:
-            findings += compared.check(batches_of(count, records_at, rng))
+            batches = batches_of(
+                count,
+                records_at,
+                rng,
+                size=self._batch_size,
+                bytes_each=self._gradient_bytes(),
+            )
+            coupled = {each.stage for each in sensitivity.faults} & {Stage.GRADIENTS}
+            findings += (
+                each
+                for each in compared.check(batches)
+                if not (coupled and each.code == "interference.coupled")
+            )
         else:
             few = not_checked(Stage.SIDE_PATHS, "interference.few", count=count)
             findings.append(few)
+        if none is not None and not _compared(findings):
+            raise none
         findings += self._of_many(step, count, records_at, rng)
         seconds = _cpu_seconds() - started
         written = set(compared.written)
@@ -379,6 +420,7 @@ class StepChecks:
             "largest": self._kept.largest,
             "failed": self._kept.failed,
             "examined": sorted(self.examined),
+            "compared": self.compared,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -389,6 +431,11 @@ class StepChecks:
             failed=[int(each) for each in saved["failed"]],
         )
         self.examined |= {str(each) for each in saved["examined"]}
+        self.compared |= bool(saved["compared"])
+
+
+def _compared(findings: Iterable[Finding]) -> bool:
+    return any(each.code == "interference.compared" for each in findings)
 
 
 def _cpu_seconds() -> float:
@@ -399,10 +446,5 @@ def _cpu_seconds() -> float:
 
 def _rows(batch: Batch) -> tuple[int, Callable[[NDArray[np.int64]], Batch]]:
     """Return how many records a batch holds, and what makes a batch of some."""
-    sizes = Counter(
-        len(leaf)
-        for leaf in tree_leaves(batch)
-        if isinstance(leaf, torch.Tensor | np.ndarray) and leaf.ndim
-    )
-    count = sizes.most_common(1)[0][0] if sizes else 0
+    count = records_in(batch)
     return count, lambda rows: rows_of(batch, count, rows)
