@@ -33,6 +33,9 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "had handed over {record}s for them (step {step}: {rows} rows, {records} "
     "{record}s); rows from elsewhere may be among them, such as public data or earlier "
     "batches",
+    "sampling.other_loader": "{unknown} of {steps} steps used a batch that nobody saw "
+    "being drawn: train on the loader that make_private returned, one batch of it for "
+    "each step",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }
@@ -42,7 +45,6 @@ TOLD_OTHERWISE: Final = (
 )
 _SHUFFLING: Final = "a loader that shuffles: each {record} comes once an epoch"
 _IN_COMMON: Final = "{common} in common"
-_ONE_BATCH: Final = "one batch of it for each step"
 FAULTS: Final[Mapping[str, FaultText]] = {
     "sampling.several_times": FaultText(
         what="a {record} is several times in one {term_batch}, and clipped each time",
@@ -123,18 +125,11 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         cause="gradients that are accumulated over batches of the loader; give it the "
         "whole batch, and split that (BatchMemoryManager)",
     ),
-    "sampling.other_loader": FaultText(
-        what="no step was made on a batch of the private loader",
-        measured="{steps} steps and no batch",
-        expected=_ONE_BATCH,
-        cause="training on another loader than make_private returned, such as the one "
-        "that was given to it, or on batches drawn before the audit was opened",
-    ),
     "sampling.without_batch": FaultText(
         what="steps were made without a new batch of the private loader",
         measured="{without} of {steps} steps",
-        expected=_ONE_BATCH,
-        cause="several steps on one batch, batches that are kept and used again "
-        "(itertools.cycle or list of a loader), or batches of another loader",
+        expected="one batch of it for each step",
+        cause="several steps on one batch, or batches that are kept and used again "
+        "(itertools.cycle or list of a loader)",
     ),
 }

@@ -6,21 +6,25 @@ seen handing over: there a batch counts once it is drawn.
 """
 
 import gc
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, final
 from weakref import ref
 
+import numpy as np
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from dpaudit.dpsgd.likelihood import State, saved_counts
 from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.guard import Guard
 
 __all__ = ["SampledBatches"]
 
 _HOLDERS: Final = (DataLoader, Sampler, _BaseDataLoaderIter)
+_STATE: Final = "handed"
 _NAMES: Final = ("batch_sampler", "sampler", "_index_sampler")  # of a sampler, in them
 
 
@@ -56,7 +60,7 @@ class _Pass:
     def hand(self, batches: int) -> None:
         """Take note of so many batches that were handed over, and watch from now on."""
         if not self._watched:
-            self._noted.hand(-sum(self._drawn), -len(self._drawn))
+            self._noted.take_back(len(self._drawn))
             self._watched = True
         for _ in range(batches):
             # The size of what was drawn before the audit is not known.
@@ -74,7 +78,7 @@ class SampledBatches(Sampler[list[int]]):
 
     Attributes:
         sampling: Counts their records.
-        handed: How many batches the training loop was given.
+        sizes: Of the batches that the training loop was given, in that order.
         between: Is called just before each batch is drawn.
     """
 
@@ -82,7 +86,7 @@ class SampledBatches(Sampler[list[int]]):
         self._guard = guard or Guard()
         self._sampler: Any = loader.batch_sampler
         self.sampling = BatchSampling(len(loader.dataset))  # type: ignore[arg-type]
-        self.handed = self._fresh = 0
+        self.sizes, self._asked = array("q"), 0
         self.between: Callable[[], object] = _nothing
         self._put(loader, "batch_sampler", self)
         self._held: list[tuple[Any, str]] = []  # no iterators, which are to end
@@ -144,15 +148,34 @@ class SampledBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         return _Pass(self, iter(self._sampler))
 
-    def hand(self, records: int, batches: int = 1) -> None:
-        """Take note of batches that were handed over, and of their records."""
-        self.handed += batches
-        self._fresh += records
+    @property
+    def handed(self) -> int:
+        """How many batches the training loop was given."""
+        return len(self.sizes)
 
-    def fresh_records(self) -> int:
-        """Return how many records were handed over since this was last asked."""
-        fresh, self._fresh = self._fresh, 0
+    def hand(self, records: int) -> None:
+        """Take note of a batch that was handed over, and of how many records it has."""
+        self.sizes.append(records)
+
+    def take_back(self, batches: int) -> None:
+        """Forget the last batches, which were drawn and not yet handed over."""
+        del self.sizes[len(self.sizes) - batches :]
+
+    def fresh(self) -> "array[int]":
+        """Return the sizes of what was handed over since this was last asked."""
+        fresh, self._asked = self.sizes[self._asked :], len(self.sizes)
         return fresh
+
+    def saved(self) -> State:
+        """Return what was seen, as arrays that ``restore`` takes."""
+        return {_STATE: np.array(self.sizes, np.int64), **self.sampling.saved()}
+
+    def restore(self, state: State) -> None:
+        """Go on from what ``saved`` returned."""
+        self.sampling.restore(state)
+        count = np.size(state.get(_STATE, ()))
+        self.sizes = array("q", saved_counts(state, _STATE, count))
+        self._asked = len(self.sizes)
 
     def note(self, batch: Any) -> None:  # noqa: ANN401 (a list of numbers, or a tensor)
         """Take note of a batch that was drawn."""

@@ -8,7 +8,7 @@ that a run which was broken off says in the end what one in a piece would have s
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import final
+from typing import Final, final
 
 from opacus.optimizers import DPOptimizer
 
@@ -24,7 +24,7 @@ from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.side_effects import SideEffects
 from dpaudit.training.opacus.step_checks import StepChecks
-from dpaudit.training.opacus.step_consistency import StepConsistency
+from dpaudit.training.opacus.step_consistency import REUSE_SHARE, StepConsistency
 from dpaudit.training.opacus.step_runner import (
     parameter_names,
 )
@@ -33,6 +33,7 @@ from dpaudit.training.probe.report import packed, unpacked
 __all__ = ["StageChecks"]
 
 _STATE = "stages"
+_OWN_SHARE: Final = 0.5 - REUSE_SHARE  # of the false-positive rate of batch sampling
 
 
 @final
@@ -124,37 +125,45 @@ class StageChecks:
             examined = self._step_checks.examined
             compared = self._step_checks.compared
         yield from self._beside.findings(examined, compared=compared)
+        consistency = self.step_consistency
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
-            steady = self.step_consistency.steady
-            checks, faults = self._sampled.sampling.found(rate, steady=steady)
-            yield from (*checks, *faults)
-        yield from self.step_consistency.checks(alone=alone)
-        yield from self.step_consistency.faults()
+            yield from self._sampling(self._sampled, rate)
+        yield from consistency.checks()
+        yield from consistency.faults(rate)
+
+    def _sampling(self, sampled: SampledBatches, rate: float) -> Iterator[Finding]:
+        """Return whether batches are Poisson samples, if all of them are known."""
+        consistency = self.step_consistency
+        checks, faults = sampled.sampling.found(
+            rate, steady=consistency.steady, share=_OWN_SHARE
+        )
+        yield from faults
+        if not consistency.unknown(rate):
+            yield from checks
+        yield from consistency.sampling(rate)
 
     def saved(self) -> State:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
         kept = {
             "changed": self._beside.changed,
             "steps": self._beside.steps,
-            "handed": self._sampled.handed if self._sampled else 0,
             "step_consistency": self.step_consistency.saved(),
             "again": self._step_checks.saved() if self._step_checks else {},
         }
-        batches = self._sampled.sampling.saved() if self._sampled else {}
+        batches = self._sampled.saved() if self._sampled else {}
         return {_STATE: packed(kept), **batches}
 
     def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"changed", "steps", "handed", "again"}
+        fields = {"changed", "steps", "again"}
         plain = unpacked(state, _STATE, {*fields, "step_consistency"})
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
         }
         self._beside.steps = int(plain["steps"])
         if self._sampled is not None:
-            self._sampled.sampling.restore(state)
-            self._sampled.handed = int(plain["handed"])
+            self._sampled.restore(state)
         self.step_consistency.restore(plain["step_consistency"])
         if self._step_checks is not None:
             self._step_checks.restore(plain["again"])

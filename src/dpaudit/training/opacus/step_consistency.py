@@ -1,21 +1,26 @@
 """One step, one batch, one entry: what the steps of a run must have in common.
 
 The proof of DP-SGD composes steps, each of which adds noise to the clipped sum of one
-fresh sample. So every private step, wherever noise is added, needs a batch of its own
-from the private sampler: a batch that serves several steps, or one from another loader,
-is sampled once or never where the accountant counts a sample for each step. It needs an
-entry in the accountant's history with its noise multiplier and rate (``steps``). And
-what records are clipped to must be what the noise is scaled by. No probability is
-involved.
+fresh sample. So every private step, wherever noise is added, needs a batch of its own:
+a batch that serves several steps is sampled once where the accountant counts a sample
+for each step. It needs an entry in the accountant's history with its noise multiplier
+and rate (``steps``). And what records are clipped to must be what the noise is scaled
+by.
 
 Up to any step at least as many batches must have been handed to the loop as steps were
-made. Batches that no step used are fine; micro-batches are parts of one batch. And no
-step may clip more rows than the batches that were handed over for it hold records:
+made. Batches that no step used are fine; micro-batches are parts of one batch. A step
+too many used an earlier batch again, or one that nobody saw being drawn: programs may
+draw samples by themselves. So it is a fault only if its rows agree with an earlier
+batch (``size_agreement``); otherwise sampling was not checked.
+
+No step may clip more rows than the batches that were handed over for it hold records:
 others came from elsewhere, and nothing is known of how they were sampled. Fewer rows
-are fine.
+are fine. A step without noise is no private one, and no business of the sampler's.
 """
 
+from array import array
 from collections.abc import Iterator, Mapping
+from math import exp, log
 from typing import Any, Final, final
 
 import numpy as np
@@ -24,21 +29,34 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.game.configuration import StepSegment
-from dpaudit.game.findings import Finding, Stage, fault, inconclusive, inspected
+from dpaudit.game.findings import (
+    FALSE_POSITIVE_RATE,
+    SAMPLING_SHARE,
+    Finding,
+    Stage,
+    fault,
+    inconclusive,
+    inspected,
+    not_checked,
+)
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
+from dpaudit.training.opacus.size_agreement import reused_batches
 from dpaudit.training.steps import (
     ConfiguredSteps,
     accounting_compared,
     accounting_faults,
 )
 
-__all__ = ["StepConsistency"]
+__all__ = ["REUSE_SHARE", "StepConsistency"]
 
 _ROUNDING: Final = 1e-6  # relative, of a clipping norm
+REUSE_SHARE: Final = 0.1  # of the false-positive rate of batch sampling
+_LEAST: Final = 1e-300  # of a probability that is not 0
 _COUNTS: Final = (
-    "without",
+    "private",  # steps with noise
+    "own",  # of them, with a batch of the given loader
     "several",
     "wider",
     "first_wider",
@@ -79,19 +97,21 @@ class StepConsistency:
         self._accountant, self._rate = accountant, rate
         self.steps, self.own_rows = ConfiguredSteps(), False
         self._batches: SampledBatches | None = None
-        self._given = 0  # batches handed over by the step before
         # An accountant of Opacus counts steps as they are made; what it counted before
         # is of others. Any other history may state the whole run beforehand.
         stepwise = isinstance(accountant, IAccountant)
         self._told = counted_steps(accountant) if stepwise else 0
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._rows = 0  # in the sum of the step that is being made
+        # Steps without a batch: which they were of those that had one or needed one,
+        # and how many rows they clipped.
+        self._without, self._without_rows = array("q"), array("q")
         self._norms = (0.0, 0.0)  # of module and noise, where they first differed
 
     @property
     def steady(self) -> bool:
-        """Whether batches were drawn at one rate in all steps."""
-        return len({run.rate for run in self.steps.runs}) <= 1
+        """Whether batches of the given loader were drawn at one rate in all steps."""
+        return len({run.rate for run in self.steps.runs} - {None}) <= 1
 
     def attach(self, batches: SampledBatches) -> None:
         """Begin to look at the batches that a loader hands over."""
@@ -112,32 +132,44 @@ class StepConsistency:
             clip: The clipping norm that the noise was scaled by.
         """
         batches, counts = self._batches, self._counts
-        rate = self._rate if batches is None or not batches.rate else batches.rate
+        rate: float | None = self._rate
+        if batches is not None:
+            known = self._use_batch(batches, private=noise > 0)
+            rate = (batches.rate or rate) if known else None
         self.steps.add(StepSegment(steps=1, noise=noise, clip=clip, rate=rate))
         made = self.steps.count
-        if batches is not None:
-            counts["without"] = max(counts["without"], made - batches.handed)
-            fresh, self._given = batches.handed - self._given, batches.handed
-            kept = getattr(self._optimizer.params[0], "grad_sample", None)
-            counts["several"] += fresh > 1 and isinstance(kept, list) and len(kept) > 1
-            self._compare_rows(batches)
         norm = getattr(self._model, "max_grad_norm", None)  # with ghost clipping
         if norm is not None and float(norm) > clip * (1 + _ROUNDING):
             counts["wider"] += 1
             if counts["wider"] == 1:
                 counts["first_wider"], self._norms = made, (float(norm), clip)
 
-    def _compare_rows(self, batches: SampledBatches) -> None:
-        """Hold the rows of a step against the records that were handed over for it."""
-        counts, rows, made = self._counts, self._rows, self.steps.count
-        records = counts["spare"] + batches.fresh_records()
-        if rows > records and made <= batches.handed:  # or the batch itself is missing
+    def _use_batch(self, batches: SampledBatches, *, private: bool) -> bool:
+        """Say which batch a step used; return whether it is one of the given loader."""
+        counts, rows, fresh = self._counts, self._rows, batches.fresh()
+        self._rows = 0
+        counts["spare"] += sum(fresh)
+        if not private:
+            return True
+        counts["private"] += 1
+        records = counts["spare"]
+        if counts["own"] >= batches.handed:
+            self._without.append(counts["own"] + len(self._without) + 1)
+            self._without_rows.append(rows)
+            return False
+        counts["own"] += 1
+        if rows > records:
             counts["more_rows"] += 1
             if counts["more_rows"] == 1:
-                counts |= {"first_more": made, "rows": rows, "records": records}
+                step = self.steps.count + 1
+                counts |= {"first_more": step, "rows": rows, "records": records}
         # Once there is a step for each batch, none is left for later.
         left = max(records - rows, 0)
-        counts["spare"], self._rows = left * (batches.handed > made), 0
+        counts["spare"] = left * (batches.handed > counts["own"])
+        kept = getattr(self._optimizer.params[0], "grad_sample", None)
+        added_up = isinstance(kept, list) and len(kept) > 1
+        counts["several"] += added_up and len(fresh) > 1 and rows > max(fresh)
+        return True
 
     def saved(self) -> dict[str, Any]:
         """Return what was seen, as JSON has it."""
@@ -147,6 +179,7 @@ class StepConsistency:
             "norms": list(self._norms),
             "counts": self._counts,
             "own_rows": self.own_rows,
+            "without": [list(self._without), list(self._without_rows)],
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -158,37 +191,62 @@ class StepConsistency:
         module, noise = saved["norms"]
         self._norms = float(module), float(noise)
         self._counts = {name: int(saved["counts"][name]) for name in _COUNTS}
-        self._given = 0 if self._batches is None else self._batches.handed
+        self._without, self._without_rows = (
+            array("q", map(int, each)) for each in saved["without"]
+        )
 
-    def checks(self, *, alone: bool) -> Iterator[Finding]:
-        """Return what was looked at.
-
-        Args:
-            alone: Whether there is one rank: of several each has batches of its own.
-        """
+    def checks(self) -> Iterator[Finding]:
+        """Return what was looked at besides sampling."""
         if self._accountant is not None:
             yield accounting_compared(self.steps)
-        if alone and self._batches is not None and self._batches.handed:
-            yield inspected(
+
+    def sampling(self, rate: float) -> Iterator[Finding]:
+        """Return whether each private step had a batch of its own, on one rank.
+
+        Of several ranks each has batches of its own.
+
+        Args:
+            rate: The largest that the accountant was told.
+        """
+        counts, steps = self._counts, self.steps.count
+        unknown = self.unknown(rate)
+        if unknown:
+            yield not_checked(
                 Stage.SAMPLING,
-                "sampling.handed",
-                handed=self._batches.handed,
+                "sampling.other_loader",
+                unknown=unknown,
+                steps=counts["private"],
+            )
+        elif self._batches is not None and self._batches.handed:
+            handed = self._batches.handed
+            yield inspected(
+                Stage.SAMPLING, "sampling.handed", handed=handed, steps=steps
+            )
+        if counts["more_rows"] and not self.own_rows:
+            yield inconclusive(
+                "sampling.more_rows",
+                more=counts["more_rows"],
+                steps=steps,
+                step=counts["first_more"],
+                rows=counts["rows"],
+                records=counts["records"],
+            )
+
+    def faults(self, rate: float) -> Iterator[Finding]:
+        """Return what is wrong whatever the claim.
+
+        Args:
+            rate: The largest that the accountant was told.
+        """
+        again, log_p = self._reused(rate)
+        if again:
+            yield fault(
+                Stage.SAMPLING,
+                "sampling.without_batch",
+                probability=max(exp(log_p) / (SAMPLING_SHARE * REUSE_SHARE), _LEAST),
+                without=again,
                 steps=self.steps.count,
             )
-            if self._counts["more_rows"] and not self.own_rows:
-                yield inconclusive(
-                    "sampling.more_rows",
-                    more=self._counts["more_rows"],
-                    steps=self.steps.count,
-                    step=self._counts["first_more"],
-                    rows=self._counts["rows"],
-                    records=self._counts["records"],
-                )
-
-    def faults(self) -> Iterator[Finding]:
-        """Return what is wrong whatever the claim."""
-        if self._counts["without"]:
-            yield self._without_batch()
         if self._counts["several"] > self.steps.count / 2:
             yield fault(
                 Stage.SAMPLING,
@@ -212,15 +270,20 @@ class StepConsistency:
                 self._accountant.history, self.steps, before=self._told
             )
 
-    def _without_batch(self) -> Finding:
-        batches, steps = self._batches, self.steps.count
-        assert batches is not None
-        without = self._counts["without"]
-        if not batches.handed:
-            return fault(Stage.SAMPLING, "sampling.other_loader", steps=steps)
-        return fault(
-            Stage.SAMPLING, "sampling.without_batch", without=without, steps=steps
+    def unknown(self, rate: float) -> int:
+        """Return of how many private steps it is not known which batch they used."""
+        return len(self._without) - self._reused(rate)[0]
+
+    def _reused(self, rate: float) -> tuple[int, float]:
+        """Return how many steps certainly used a batch again, and the log p-value."""
+        if self._batches is None:
+            return 0, 0.0
+        sizes = self._batches.sizes
+        again, log_p = reused_batches(
+            self._without, self._without_rows, sizes, rate=rate
         )
+        level = log(FALSE_POSITIVE_RATE * SAMPLING_SHARE * REUSE_SHARE)
+        return (again, log_p) if log_p <= level else (0, 0.0)
 
 
 def _rows(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)

@@ -1,0 +1,100 @@
+"""Which batch did a step use? Its rows tell, if sizes that agree are no coincidence.
+
+The size of a Poisson sample is known to nobody beforehand. It is a sum of independent
+Bernoulli variables; if each has a probability of ``q`` at most, its variance is at
+least ``(1 - q)`` times its mean, and no value is more likely than 0.4689 over its
+standard deviation (Baillon, Cominetti and Vaisman, "A sharp uniform bound for the
+distribution of sums of Bernoulli trials", 2016). So rows that have nothing to do with a
+batch are as many as its records with that probability at most, and with those of ``d``
+batches in a row with at most its ``d``-th power, whatever the rows are.
+
+The mean is that of the sizes that were seen; half of it is counted on.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import log, log1p
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.stats.binomial import log_tails
+
+__all__ = ["log_likeliest_size", "reused_batches"]
+
+_ETA: Final = 0.46883  # the constant of the bound, rounded up
+_LAGS: Final = 2  # that are tried
+
+
+def log_likeliest_size(mean: float, rate: float) -> float:
+    """Return a bound on the log-probability of any one size of a Poisson sample.
+
+    Args:
+        mean: Of the sizes that were seen.
+        rate: The largest at which a record is sampled.
+
+    Example:
+        >>> print(f"{np.exp(log_likeliest_size(100, 0.1)):.3f}")
+        0.070
+    """
+    variance = mean / 2 * (1 - rate)
+    return min(0.0, log(_ETA) - log(variance) / 2) if variance > 0 else 0.0
+
+
+def reused_batches(
+    at: Sequence[int], rows: Sequence[int], sizes: Sequence[int], *, rate: float
+) -> tuple[int, float]:
+    """Return how many steps without a batch used an earlier one, and the log p-value.
+
+    It is asked whether each has as many rows as the batch of the step before, or as
+    that of the first step so far back as there were steps with a batch at first: so
+    batches come back at once, or in turns. The p-value is that of so many batches that
+    agree, if these steps have batches of their own, of which nothing is known.
+
+    Args:
+        at: Numbers of the steps without a batch, from 1; all others used one each.
+        rows: How many rows each of them clipped.
+        sizes: Of the batches, in the order in which they were handed over.
+        rate: The largest at which a record is sampled.
+
+    Example:
+        >>> sizes = [97, 104, 88, 110, 101, 93]
+        >>> reused_batches(range(7, 13), sizes, sizes, rate=0.1)[0]
+        6
+        >>> reused_batches(range(7, 13), [100] * 6, sizes, rate=0.1)
+        (0, 0.0)
+    """
+    best = 0, 0.0
+    if not (len(at) and len(sizes)):
+        return best
+    likeliest = log_likeliest_size(float(np.mean(sizes)), rate)
+    if likeliest == 0:
+        return best
+    log_odds = likeliest - log1p(-np.exp(likeliest))
+    handed, clipped = np.asarray(sizes), np.asarray(rows)
+    for lag in {1, at[0] - 1} - {0}:
+        used = _batch_of(at, lag)
+        known = (used > 0) & (used <= len(handed))
+        agree = known & (handed[np.where(known, used, 1) - 1] == clipped)
+        tried, wrong = np.unique(used[known]), np.unique(used[known & ~agree])
+        right = np.setdiff1d(tried, wrong)
+        if len(right):
+            log_p = log_tails(len(right), len(tried), log_odds)[0] + log(_LAGS)
+            best = min(best, (int(np.isin(used, right).sum()), log_p), key=_log_p)
+    return best
+
+
+def _log_p(found: tuple[int, float]) -> float:
+    return found[1]
+
+
+def _batch_of(at: Sequence[int], lag: int) -> NDArray[np.int64]:
+    """Return the number of the batch that each step without one used; 0 for none."""
+    used: dict[int, int] = {}
+    for step in at:
+        before = step - lag
+        # Steps with a batch are numbered as their batches, but for those without.
+        fresh = before - bisect_right(at, before)
+        used[step] = used.get(before, fresh) if before > 0 else 0
+    return np.array([used[step] for step in at], np.int64)
