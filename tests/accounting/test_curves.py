@@ -9,6 +9,8 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from dpaudit.accounting import accountant_curve, claim_of
+from dpaudit.accounting.curves import _breakpoints
+from dpaudit.accounting.distribution import GRID
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency
 
@@ -123,6 +125,25 @@ def test_a_curve_is_about_adding_or_removing_and_not_too_long():
     assert 100 < len(curve.epsilons) <= 2000
     assert curve.epsilons[0] == 0
     assert curve.deltas[-1] < 1e-11
+
+
+@pytest.mark.parametrize("end", [0.00321, 0.2, 4.66747, 61.83])
+def test_points_do_not_depend_on_where_rounding_ends_a_curve(end):
+    """Versions of scipy put the end of one curve a point of the grid apart."""
+    first, second = (
+        _breakpoints(
+            SimpleNamespace(
+                get_delta_for_epsilon=lambda _: 0.0,
+                get_epsilon_for_delta=lambda _, at=at: at,
+            )
+        )
+        for at in (end, end - 1.07e-4 if end > 1 else end)
+    )
+    assert first.tolist() == second.tolist()
+    assert len(first) <= 2000
+    assert end <= first[-1] <= end + first[1]
+    apart = np.diff(first) / GRID
+    assert apart == pytest.approx(np.full(len(apart), round(apart[0])))
 
 
 def test_the_claim_of_an_accountant_is_the_curve_of_its_history():

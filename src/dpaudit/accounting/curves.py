@@ -93,9 +93,15 @@ def claim_of(accountant: HasHistory) -> PrivacyCurve:
 
 
 def _breakpoints(distribution: Distribution) -> NDArray[np.float64]:
-    """Return grid points from 0 to where no more than rounding is left of delta."""
+    """Return grid points from 0 to where no more than rounding is left of delta.
+
+    Where that is, rounding decides too: a few points of the grid are no difference. So
+    points are a whole number of the grid's apart, the last of them beyond the end, and
+    are the same whatever computes the transforms.
+    """
     never = np.max(distribution.get_delta_for_epsilon(inf))
     least = max(ROUNDING, 2 * float(never))
-    last = ceil(distribution.get_epsilon_for_delta(least) / GRID)
-    kept = np.linspace(0, last, min(last + 1, _MOST_POINTS)).round()
+    end = distribution.get_epsilon_for_delta(least) / GRID
+    apart = max(1, ceil(end / (_MOST_POINTS - 1)))
+    kept = np.arange(ceil(end / apart) + 1) * apart
     return np.asarray(kept * GRID, np.float64)
