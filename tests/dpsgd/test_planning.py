@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special
+from scipy import special, stats
 
 from dpaudit import ApproxDP, Design, GaussianDP, ThreatModel
 from dpaudit.bounds import Counts, ExactBound
@@ -25,6 +25,7 @@ from dpaudit.dpsgd.planning.expected_rounds import (
     RoundsForecast,
     RoundsSetting,
     RoundsTable,
+    _binomial,
     forecast_rounds,
     mean_score,
 )
@@ -256,6 +257,16 @@ def test_played_rounds_score_what_the_bound_gives_them():
         rng=np.random.default_rng(2),
     )
     assert found == pytest.approx(masses @ scores, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("trials", "chance"),
+    [(1, 0.5), (10, 0.03), (300, 0.662), (300, 1.0), (10**5, 0.2), (10**6, 1e-6)],
+)
+def test_binomial_counts_are_the_quantiles(trials, chance):
+    uniforms = np.random.default_rng(3).random(5000)
+    expected = stats.binom(trials, chance).ppf(uniforms)
+    assert _binomial(trials, chance, uniforms).tolist() == expected.tolist()
 
 
 def _below(v, n, p):

@@ -40,6 +40,7 @@ from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.game.guessers import stated_log_odds
 from dpaudit.game.rules import AdaptiveRounds
+from dpaudit.stats.binomial import masses
 
 __all__ = [
     "CAPS",
@@ -57,6 +58,7 @@ __all__ = [
 CAPS = np.geomspace(0.02, 8.0, 32)
 _ROUNDING = 1e-11  # of moments; smaller ones are none
 _DRAWN = 50_000  # guesses that are drawn for those and others
+_SPREAD = 9.0  # standard deviations within which all counts are drawn
 _LOWEST = -8.0  # score that p-values near one can tell
 _GRID = Grid().step
 _BELOW = 4.0  # spreads that the bound starts below what is expected
@@ -225,7 +227,7 @@ def mean_score(
         return 0.0, 0.0
     share = len(sure) / len(confidence)
     draws = int(np.clip(_DRAWN / (coordinates * share), plays, 20 * plays))
-    guesses = rng.binomial(coordinates, share, draws)
+    guesses = _binomial(coordinates, share, rng.random(draws))
     guesses = guesses[guesses > 0]
     if not len(guesses):
         return 0.0, 0.0
@@ -246,6 +248,18 @@ def mean_score(
     mean = (float(np.sum(normal)) + float(np.mean(beyond)) * len(guesses)) / draws
     scores = lucky[: len(beyond)] + beyond
     return mean, float(np.var(scores) - np.var(lucky[: len(beyond)]))
+
+
+def _binomial(
+    trials: int, chance: float, uniforms: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return binomial counts at these quantiles.
+
+    Those of a generator differ between versions of numpy, and with them whatever is
+    drawn after them: a plan would say something else after an update.
+    """
+    least, chances = masses(trials, float(special.logit(chance)), spread=_SPREAD)
+    return least + np.searchsorted(np.cumsum(chances)[:-1], uniforms)
 
 
 def _one_round(
