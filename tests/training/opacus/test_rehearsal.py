@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 from opacus import PrivacyEngine
+from private_runs import KEY, design_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import Verdict, audit_opacus
+from dpaudit import Verdict
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.opacus.loop_runner import LoopRunner
+from dpaudit.training.opacus import OpacusAudit
+from dpaudit.training.opacus.loop_runner import MOST_STEPS, LoopRunner, _lengths
 from dpaudit.training.opacus.rehearsal import rehearse
 from dpaudit.training.opacus.rehearsed_noise import noise_findings
 
@@ -29,6 +31,7 @@ class Program:
         inputs = torch.randn(200, 6, generator=generator).to(dtype)
         data = TensorDataset(inputs, (inputs.sum(1) > 0).long())
         self.public = torch.randn(50, 6, generator=generator)
+        torch.manual_seed(5)
         self.network = nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 2))
         self.network.to(dtype)
         self.engine = PrivacyEngine(accountant="rdp")
@@ -186,7 +189,33 @@ def average_by_loss(program, _):
     return train
 
 
-STEERED = [scheduled_on_records, stopped_early]
+def steered_from_the_fifth_epoch(program, _):
+    def train():
+        for epoch in range(EPOCHS):
+            loss = program.epoch()
+            if epoch >= 4:
+                program.optimizer.param_groups[0]["lr"] = 0.3 * loss
+
+    return train
+
+
+def steered_late_in_an_epoch(program, _):
+    def train():
+        for _ in range(EPOCHS):
+            for number, batch in enumerate(program.loader):
+                loss = program.step(batch)
+                if number == 7:
+                    program.optimizer.param_groups[0]["lr"] = 0.3 * loss
+
+    return train
+
+
+STEERED = [
+    scheduled_on_records,
+    stopped_early,
+    steered_from_the_fifth_epoch,
+    steered_late_in_an_epoch,
+]
 CHOSEN = [best_kept, back_to_the_best, average_by_loss]
 
 
@@ -201,6 +230,113 @@ def test_a_loop_that_decides_by_records_is_at_fault(loop, tmp_path):
     assert found.stage is (Stage.RELEASED_MODEL if chosen else Stage.SIDE_PATHS)
     assert (found.numbers["what"] == "end") is chosen
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("epoch", [1, 4, 10, 15, 100])
+def test_up_to_thirty_epochs_are_played_to_their_end(epoch):
+    for epochs in range(1, 31):
+        first, later = _lengths(epoch, epoch * epochs)
+        assert first >= 1
+        assert later >= 1
+        played = first + (epochs - 1) * min(later, epoch)
+        assert played <= MOST_STEPS
+        if epoch <= 15 and epochs <= 16:  # all phases of an epoch
+            assert first == epoch
+
+
+def plain_step(program, inputs, labels):
+    """A step of the wrapped optimizer without noise."""
+    program.model.disable_hooks()
+    program.optimizer.zero_grad()
+    program.loss(program.model(inputs), labels).backward()
+    program.optimizer.original_optimizer.step()
+    program.model.enable_hooks()
+
+
+def public_step(program):
+    plain_step(program, program.public, (program.public[:, 0] > 0).long())
+
+
+def public_steps_in_epochs(program):
+    """On public data after each eighth step of an epoch of ten."""
+
+    def train():
+        for _ in range(EPOCHS):
+            for number, batch in enumerate(program.loader):
+                program.step(batch)
+                if number == 7:
+                    public_step(program)
+
+    return train
+
+
+def public_steps_between(program):
+    def train():
+        for _ in range(EPOCHS):
+            program.epoch()
+            public_step(program)
+
+    return train
+
+
+def noisy_gradient_twice(program):
+    """The noisy gradient is applied once more."""
+
+    def train():
+        for _ in range(EPOCHS):
+            for batch in program.loader:
+                program.step(batch)
+                program.optimizer.original_optimizer.step()
+
+    return train
+
+
+def raw_steps(program):
+    def train():
+        for _ in range(EPOCHS):
+            program.epoch()
+            plain_step(program, *next(iter(program.loader)))
+
+    return train
+
+
+def public_steps_by_loss(program):
+    def train():
+        last = np.inf
+        for _ in range(EPOCHS):
+            loss = program.epoch()
+            if loss < last:
+                public_step(program)
+            last = loss
+
+    return train
+
+
+PASSED_OVER = [public_steps_in_epochs, public_steps_between, noisy_gradient_twice]
+
+
+@pytest.mark.parametrize("loop", PASSED_OVER)
+def test_steps_without_noise_on_public_data_are_alike(loop):
+    program = Program()
+    program.train = loop(program)
+    found = program.rehearsed()
+    assert [each.code for each in found.findings] == ["rehearsal.compared"]
+    assert found.findings[0].numbers["bare"] >= 1
+    assert found.findings[0].numbers["whole"]
+    assert len(found.bare) == 1
+    assert "0.weight" in found.written
+
+
+@pytest.mark.parametrize(
+    ("loop", "what"), [(raw_steps, "bare"), (public_steps_by_loss, "bare_steps")]
+)
+def test_steps_without_noise_that_records_decide_are_a_fault(loop, what):
+    program = Program()
+    program.train = loop(program)
+    (found,) = program.rehearsed().findings
+    assert (found.code, found.status) == ("rehearsal.decided", Status.FAULT)
+    assert found.stage is Stage.SIDE_PATHS
+    assert found.numbers["what"] == what
 
 
 def seeding_each_epoch(program):
@@ -379,18 +515,22 @@ def test_fresh_noise_and_none_are_passed_over(loop):
     assert not program.noise()
 
 
-def audited(program, *, between=lambda: None):
-    audit = audit_opacus(
-        program.engine,
-        program.model,
+def attached(program, unchecked=()):
+    """An audit without a plan or an accountant, which take seconds."""
+    return OpacusAudit(
         program.optimizer,
         program.loader,
-        steps=program.steps,
-        delta=1e-5,
-        step=program.step,
-        train=program.train,
-        say=lambda _: None,
+        design=design_of(canaries=200, guesses=40),
+        key=KEY,
+        model=program.model,
+        unchecked=unchecked,
     )
+
+
+def audited(program, *, between=lambda: None, rehearse=True):
+    audit = attached(program)
+    train = program.train if rehearse else None
+    audit.probe(program.step, train=train, steps=program.steps)
     between()
     program.train()
     return audit.finish()
@@ -398,6 +538,77 @@ def audited(program, *, between=lambda: None):
 
 def checks_of(result, stage):
     return next(c for c in result.training.coverage.checks if c.stage is stage)
+
+
+def run_after(found, program, train=None):
+    """What an audit shows that a rehearsal has opened, and no check of the step."""
+    audit = attached(program, ("gradients", "clipping", "interference"))
+    audit._attachment.skips_bare.places |= found.bare
+    audit._stages.step_checks.examined |= found.written
+    (train or program.train)()
+    return audit.finish()
+
+
+def skipped(result):
+    remarks = {each.code: each for each in result.training.remarks}
+    return remarks["rehearsal.bare"].numbers["steps"]
+
+
+@pytest.mark.parametrize("loop", PASSED_OVER)
+def test_steps_without_noise_that_a_rehearsal_saw_are_passed_over(loop):
+    program = Program()
+    program.train = loop(program)
+    result = run_after(program.rehearsed(), program)
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
+    each_step = loop is noisy_gradient_twice
+    assert skipped(result) == (program.steps if each_step else EPOCHS)
+    noise = checks_of(result, Stage.NOISE_SCALE).findings
+    steps = [each.numbers["steps"] for each in noise if each.code == "noise.measured"]
+    assert steps == [program.steps]  # the private ones
+
+
+def test_a_step_without_noise_that_no_rehearsal_saw_voids_the_audit():
+    """It is made elsewhere: on records, late in the run."""
+    program = Program()
+    program.train = public_steps_between(program)
+
+    def train():
+        program.train()
+        inputs, labels = next(iter(program.loader))
+        program.optimizer.zero_grad()
+        program.loss(program.model(inputs), labels).backward()
+        program.optimizer.original_optimizer.step()
+
+    result = run_after(program.rehearsed(), program, train)
+    assert result.verdict is Verdict.INVALID_RUN
+    assert "passed over where audit_opacus" in " ".join(str(result).split())
+
+
+def test_a_step_without_noise_on_records_is_a_fault_and_voids_nothing():
+    program = Program()
+    program.train = raw_steps(program)
+    result = audited(program)
+    assert result.verdict is Verdict.FAULT_FOUND
+    assert [each.stage for each in result.faults] == [Stage.SIDE_PATHS]
+
+
+def test_a_resumed_audit_passes_over_the_same_steps(tmp_path):
+    program = Program()
+    program.train = public_steps_between(program)
+    found = program.rehearsed()
+    unchecked = ("gradients", "clipping", "interference")
+    audit = attached(program, unchecked)
+    audit._attachment.skips_bare.places |= found.bare
+    audit._stages.step_checks.examined |= found.written
+    program.train()
+    audit.save(tmp_path / "audit.npz")
+    audit.detach()
+    audit = attached(program, unchecked)
+    audit.resume(tmp_path / "audit.npz")
+    program.train()
+    result = audit.finish()
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
+    assert skipped(result) == 2 * EPOCHS
 
 
 def test_an_average_of_weights_may_be_released(tmp_path):
@@ -435,25 +646,14 @@ def test_what_changes_after_the_opening_is_checked_again():
 
 def test_weights_that_are_written_after_the_last_step_are_not_passed_over():
     program = Program()
-    program.train = program.plain
 
-    def late():
+    def train():
+        program.plain()
         with torch.no_grad():
             program.network[0].weight.data.add_(0.1)
 
-    audit = audit_opacus(
-        program.engine,
-        program.model,
-        program.optimizer,
-        program.loader,
-        steps=program.steps,
-        delta=1e-5,
-        step=program.step,
-        say=lambda _: None,
-    )
-    program.train()
-    late()
-    result = audit.finish()
+    program.train = train
+    result = audited(program, rehearse=False)
     assert result.verdict is Verdict.INCONCLUSIVE
     check = checks_of(result, Stage.RELEASED_MODEL)
     assert check.status is Status.NOT_CHECKED

@@ -56,8 +56,21 @@ def _loop(v: Values) -> str:
         "controls": f"learning rate, clipping norm or noise at step {v.step} of the "
         "loop depends",
         "steps": f"whether the loop makes step {v.step} depends",
+        "bare": f"what a step of the wrapped optimizer without noise leaves{names}, "
+        f"after step {v.step} of the loop, depends",
+        "bare_steps": "whether the loop makes a step of the wrapped optimizer without "
+        f"noise after step {v.step} depends",
         "end": f"which weights{names} the loop leaves at its end depends",
     }[v.what] + f" on {v.record}s"
+
+
+def _rehearsed(v: Values) -> str:
+    bare = f", and {counted(v.bare, 'step')} without noise," if v.bare else ""
+    end = " to its end" if v.whole else ""
+    return (
+        f"the loop was played for {v.steps} steps{bare}{end} on other {v.record}s with "
+        "noisy sums made equal"
+    )
 
 
 def _past_noise(v: Values) -> str:
@@ -72,6 +85,8 @@ def _loop_cause(v: Values) -> str:
             "best checkpoint, an early stop that goes back, a chosen average), or "
             "something is written after the last step"
         )
+    if v.what == "bare":
+        return f"it is made on {v.record}s; such steps may be made on public data alone"
     return (
         f"a loop that looks at {v.record}s, their loss or their gradients: a "
         "scheduler, a best checkpoint, an early stop"
@@ -124,10 +139,10 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "interference.jax": "comparing the step on other {record}s copies the process, "
     "which cannot be done once JAX is in use",
     "interference.not_again": "a check of the step after step {step} could not be made",
-    "rehearsal.compared": lambda v: (
-        f"the loop was played for {v.steps} steps"
-        f"{' to its end' if v.whole else ''} on other {v.record}s with noisy sums made "
-        "equal"
+    "rehearsal.compared": _rehearsed,
+    "rehearsal.bare": lambda v: (
+        f"{counted(v.steps, 'step')} of the wrapped optimizer without noise were "
+        "passed over: a rehearsal of the loop compared what such steps leave"
     ),
     "rehearsal.noised": lambda v: (
         f"{_loop(v)}, and on random numbers besides: whether they are noise enough, "

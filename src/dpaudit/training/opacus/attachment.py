@@ -9,20 +9,95 @@ so that a subclass whose ``step`` calls ``super().step`` runs them twice, one in
 other; what is done before a step is then done in the outermost. What is done after it
 is done as soon as torch's own update is over: whatever the subclass changes later is a
 change beside it.
+
+A step of the wrapped optimizer that was given no noise is *bare*. Where a rehearsal of
+the loop saw that no record decides what such a step leaves, as on public data, it is no
+private step, and is passed over if it is made at the same place of the code.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TypeAlias, final
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, TypeAlias, final
 
+import torch
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.guard import Guard
 from dpaudit.training.opacus.isolated_step import put, taken
 
-__all__ = ["Attachment"]
+__all__ = ["Attachment", "BareSteps", "WrappedSteps"]
 
 Action: TypeAlias = Callable[[], object]
+
+_NOT_THE_USERS: Final = {"torch", "opacus", "dpaudit"}
+
+
+@final
+@dataclass(slots=True)
+class BareSteps:
+    """Bare steps that are passed over.
+
+    Attributes:
+        places: Where they are made.
+        passed: How many were.
+    """
+
+    places: set[str] = field(default_factory=set)
+    passed: int = 0
+
+
+@final
+class WrappedSteps:
+    """Calls once for each step of a wrapped optimizer, before it and after it.
+
+    Args:
+        optimizer: The one that Opacus wraps.
+        before: Is told, just before a step, where it is made if it is bare; else "".
+        after: Likewise, just after it.
+
+    Attributes:
+        remove: Take the hooks off again.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        before: Callable[[str], object],
+        after: Callable[[str], object],
+    ) -> None:
+        self._before, self._after = before, after
+        self._depth, self._updated = 0, True
+        self._noised, self._bare = False, ""
+        self.remove: tuple[Action, Action] = (
+            optimizer.register_step_pre_hook(self._pre).remove,
+            optimizer.register_step_post_hook(self._post).remove,
+        )
+
+    @property
+    def inside(self) -> bool:
+        """Whether a step is being made."""
+        return self._depth > 0
+
+    def give_noise(self) -> None:
+        """Take note that the next step is given its noise."""
+        self._depth = 0  # a step that broke off is over
+        self._noised = True
+
+    def _pre(self, *_: object) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._updated = False
+            self._bare, self._noised = "" if self._noised else _caller(), False
+            self._before(self._bare)
+
+    def _post(self, *_: object) -> None:
+        self._depth = max(self._depth - 1, 0)
+        if not self._updated:
+            self._updated = True
+            self._after(self._bare)
 
 
 @final
@@ -36,23 +111,25 @@ class Attachment:
     Attributes:
         guard: As given.
         inserting: Whether canaries are put in: not in a probe, nor after ``close``.
+        skips_bare: Which bare steps are passed over.
     """
 
     def __init__(self, optimizer: DPOptimizer, guard: Guard) -> None:
         self.guard, self.inserting = guard, True
         self._optimizer = optimizer
-        self._depth, self._updated = 0, True
+        self.skips_bare = BareSteps()
         self._before: list[Action] = []
         self._after: list[Action] = []
         self._undo = ExitStack()
         inner = optimizer.original_optimizer
-        self.on_close(inner.register_step_pre_hook(self._pre).remove)
-        self.on_close(inner.register_step_post_hook(self._post).remove)
+        self._steps = WrappedSteps(inner, self._begin_step, self._end_step)
+        for remove in self._steps.remove:
+            self.on_close(remove)
 
     @property
     def inside(self) -> bool:
         """Whether a step of the wrapped optimizer is being made."""
-        return self._depth > 0
+        return self._steps.inside
 
     def before(self, action: Action) -> None:
         """Do something just before each step of the wrapped optimizer."""
@@ -74,7 +151,7 @@ class Attachment:
         guarded = self.guard.hook(action)
 
         def begin() -> None:
-            self._depth = 0  # a step that broke off is over
+            self._steps.give_noise()
             guarded()
 
         self._before_method(self._optimizer, "add_noise", begin)
@@ -111,19 +188,28 @@ class Attachment:
         self.inserting = False
         self._undo.close()
 
-    def _pre(self, *_: object) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            self._updated = False
-            for action in self._before:
-                action()
+    def _begin_step(self, bare: str) -> None:
+        if bare in self.skips_bare.places:
+            self.skips_bare.passed += 1
+            return
+        for action in self._before:
+            action()
 
-    def _post(self, *_: object) -> None:
-        self._depth = max(self._depth - 1, 0)
-        if not self._updated:
-            self._updated = True
+    def _end_step(self, bare: str) -> None:
+        if bare not in self.skips_bare.places:
             for action in self._after:
                 action()
+
+
+def _caller() -> str:
+    """Return a digest of where the user's code, or another library's, called."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_THE_USERS
+    ):
+        frame = frame.f_back
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return blake2b(place.encode(), digest_size=8).hexdigest()
 
 
 @contextmanager

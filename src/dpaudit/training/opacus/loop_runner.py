@@ -3,6 +3,10 @@
 The loop is whatever trains from the first step to the last. Its epochs are made short
 and its batches drawn in this process; it ends by itself, or after so many steps. All of
 that is done to the copy's own objects (``process_copy``), so nothing is put back.
+
+What a loop does besides its steps goes by the number of the epoch, or by the step of an
+epoch. So the first epoch is as long as there is room for, to see the phases of an
+epoch, and all others have a few steps each, to see as many epochs as can be.
 """
 
 import copy
@@ -20,7 +24,8 @@ from dpaudit.training.opacus.setup import Loader
 __all__ = ["MOST_STEPS", "EnoughError", "LoopRunner", "Places", "Train"]
 
 MOST_STEPS: Final = 30
-_LONGEST: Final = 3  # steps of an epoch
+_FIRST: Final = 15  # steps that the first epoch has if it has them, whatever the rest
+_LATER: Final = 3  # steps of a later epoch, at most
 Train: TypeAlias = Callable[[], object]
 Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # first parts, rest
 
@@ -41,8 +46,7 @@ class LoopRunner:
 
     def __init__(self, train: Train, loader: Loader, *, steps: int | None) -> None:
         self._train, self._loader = train, loader
-        epochs = 1 if steps is None else -(-steps // max(1, len(loader)))
-        self._epoch = max(1, min(_LONGEST, (MOST_STEPS - 1) // epochs))
+        self._lengths = _lengths(len(loader), steps)
 
     @property
     def records(self) -> int:
@@ -58,7 +62,7 @@ class LoopRunner:
                 they are.
             sizes: Of the batches that are drawn are added to it.
         """
-        _shorten(self._loader, self._epoch, sizes)
+        _shorten(self._loader, *self._lengths, sizes)
         if places is not None:
             _exchange(self._loader.dataset, places)
         try:
@@ -96,19 +100,50 @@ def _exchange(data: Dataset[Any], places: Places) -> None:
     return None
 
 
-def _shorten(loader: Loader, epoch: int, sizes: list[int]) -> None:
-    """Let epochs be short, and everything happen in this process."""
+def _lengths(epoch: int, steps: int | None) -> tuple[int, int]:
+    """Return how many steps the first epoch has, and how many each later one.
+
+    Args:
+        epoch: How many it has in the run.
+        steps: How many steps the run has, if that is known.
+
+    Example:
+        >>> _lengths(10, 100), _lengths(100, 300), _lengths(10, 10), _lengths(4, 200)
+        ((10, 2), (24, 3), (10, 3), (1, 1))
+    """
+    epoch = max(epoch, 1)
+    if steps is None:
+        return min(epoch, _FIRST), _LATER
+    epochs = max(-(-steps // epoch) - 1, 1)  # after the first
+    later = min(max((MOST_STEPS - min(epoch, _FIRST)) // epochs, 1), _LATER)
+    return max(min(epoch, MOST_STEPS - epochs * later), 1), later
+
+
+def _shorten(loader: Loader, first: int, later: int, sizes: list[int]) -> None:
+    """Let epochs be short, and everything happen in this process.
+
+    Args:
+        loader: The user's.
+        first: How many steps an epoch has, until so many batches were drawn.
+        later: How many it has then.
+        sizes: Of the batches that are drawn are added to it.
+    """
     sampler: Any = loader.batch_sampler
-    if hasattr(sampler, "steps"):
-        sampler.steps = min(sampler.steps, epoch)
     watched = copy.copy(sampler)
     kind = type(sampler)
+
+    def shortened(most: int) -> None:
+        if hasattr(sampler, "steps"):
+            watched.steps = min(sampler.steps, most)
 
     def batches(self: Any) -> Iterator[Any]:  # noqa: ANN401
         for batch in kind.__iter__(self):
             sizes.append(len(batch))
             yield batch
+        if len(sizes) >= first:
+            shortened(later)
 
+    shortened(first)
     watched.__class__ = type(kind.__name__, (kind,), {"__iter__": batches})
     object.__setattr__(loader, "batch_sampler", watched)
     for name, value in (

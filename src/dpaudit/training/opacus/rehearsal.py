@@ -11,13 +11,16 @@ alone were all trained privately: which of them is released is what records deci
 Which records are drawn may differ: a sampler may look at a record to decide about that
 record. Then the number of steps is not compared.
 
+A step of the wrapped optimizer that is given no noise, on public data, must leave
+everything equal as well. Where it does, such steps are passed over in the run.
+
 The loop is also played with the noise that it draws by itself (``rehearsed_noise``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -31,6 +34,7 @@ from dpaudit.game.findings import (
     inspected,
     noted,
 )
+from dpaudit.training.opacus.attachment import WrappedSteps
 from dpaudit.training.opacus.interference import ForcedNoise
 from dpaudit.training.opacus.isolated_step import Model, named_tensors
 from dpaudit.training.opacus.loop_runner import (
@@ -47,26 +51,52 @@ from dpaudit.training.process_copy import CopyFailedError, in_copy
 
 __all__ = ["Rehearsal", "Train", "rehearse"]
 
+_NAMED: Final = 4  # of what differs
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """What was compared just before a step's noise, or after a step without any.
+
+    Attributes:
+        weights: Digests of parameters and buffers.
+        controls: What steers the step.
+        bare: Where it was made, if it was given no noise; else "".
+    """
+
+    weights: tuple[str, ...]
+    controls: str = ""
+    bare: str = ""
+
 
 @dataclass(slots=True)
 class _Played:
     """What a rehearsal showed.
 
     Attributes:
-        controls: What steered each step.
-        weights: Digests of parameters and buffers just before each step's noise.
+        moments: In order.
         sizes: Of the batches that were drawn.
-        end: The same digests at the end, if the loop came to it.
+        end: Digests of parameters and buffers at the end, if the loop came to it.
         names: Of these.
         written: Those that were written to besides by the private optimizer.
     """
 
-    controls: list[str] = field(default_factory=list)
-    weights: list[tuple[str, ...]] = field(default_factory=list)
+    moments: list[_Moment] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     end: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     written: set[str] = field(default_factory=set)
+
+    @property
+    def bare(self) -> list[str]:
+        """Where each step was made that was given no noise."""
+        return [moment.bare for moment in self.moments if moment.bare]
+
+    @property
+    def steps(self) -> int:
+        """How many private steps were made."""
+        return len(self.moments) - len(self.bare)
 
 
 @final
@@ -100,22 +130,28 @@ class _Stage:
             pairs = zip(found.names, last, now, strict=True)
             found.written |= {name for name, was, value in pairs if was != value}
 
-        def before(controls: str) -> None:
-            if len(found.controls) == MOST_STEPS:
+        def before_noise(controls: str) -> None:
+            if found.steps == MOST_STEPS:
                 raise EnoughError
-            found.controls.append(controls)
-            found.weights.append(values())
-            written_since(self._last, found.weights[-1])
+            wrapped.give_noise()
+            moment = _Moment(weights=values(), controls=controls)
+            found.moments.append(moment)
+            written_since(self._last, moment.weights)
 
-        def after(*_: object) -> None:
-            self._last = values()
+        def after(bare: str) -> None:
+            if not bare:
+                self._last = values()
+                return
+            compared = len(found.bare) < MOST_STEPS  # others with the next noise
+            weights = values() if compared else ()
+            found.moments.append(_Moment(weights=weights, bare=bare))
 
         self._last = values()
-        noise = ForcedNoise(optimizer, before, own_noise=self._own_noise)
+        wrapped = WrappedSteps(optimizer.original_optimizer, lambda _: None, after)
+        noise = ForcedNoise(optimizer, before_noise, own_noise=self._own_noise)
         noise.begin(1)
         if flipped:
             _flip()
-        optimizer.original_optimizer.register_step_post_hook(after)
         if self._loop.run(places, found.sizes):
             found.end = values()
             written_since(self._last, found.end)
@@ -130,10 +166,12 @@ class Rehearsal:
         findings: What records decide, or that nothing was seen to.
         written: Parameters and buffers that are written to between steps, alike
             whatever the records.
+        bare: Where steps are made that are given no noise, and were compared.
     """
 
     findings: list[Finding] = field(default_factory=list)
     written: set[str] = field(default_factory=set)
+    bare: set[str] = field(default_factory=set)
 
 
 def rehearse(
@@ -165,85 +203,94 @@ def rehearse(
     def play(places: Places | None, *, flipped: bool = False) -> _Played:
         return in_copy(lambda: stage.play(places, flipped=flipped), seconds=seconds)
 
-    found = Rehearsal()
     try:
         first = play(None)
-        if not first.controls:
+        if not first.steps:
             error = "it makes no private step"
-            found.findings.append(noted("rehearsal.failed", error=error))
-            return found
-        found.written |= first.written
-        for kind, places in _others(loop.records, rng):
-            other = play(places)
-            found.written |= other.written
-            differ = _difference(first, other)
-            if differ is not None:
-                found.findings.append(_judged(play, first, kind, *differ))
-                break
-        else:
-            found.findings.append(
-                inspected(
-                    Stage.SIDE_PATHS,
-                    "rehearsal.compared",
-                    steps=len(first.controls),
-                    whole=bool(first.end),
-                )
-            )
+            return Rehearsal([noted("rehearsal.failed", error=error)])
+        found = _compared(play, first, _others(loop.records, rng))
     except CopyFailedError as error:
-        found.findings.append(noted("rehearsal.failed", error=str(error)))
-        return found
+        return Rehearsal([noted("rehearsal.failed", error=str(error))])
     found.findings += noise_findings(loop, optimizer, seconds=seconds)
     return found
 
 
-def _judged(
+def _compared(
     play: Callable[..., _Played],
     first: _Played,
-    kind: str,
-    what: str,
-    step: int,
-    names: list[str],
-) -> Finding:
-    """Return what a difference means.
+    others: Iterable[tuple[str, Places]],
+) -> Rehearsal:
+    """Return how the loop compares on other records.
 
     Args:
         play: Plays the loop.
         first: What was played on the data as they are.
-        kind: What was done to the records where it differs.
-        what: What differs first.
-        step: At which step.
-        names: Of weights that differ.
+        others: What is done to the records.
     """
-    if _difference(first, play(None)):
-        return noted("rehearsal.differs_by_itself")
-    if _difference(first, play(None, flipped=True)):
-        return inconclusive("rehearsal.noised", names, what=what, step=step)
-    stage = Stage.RELEASED_MODEL if what == "end" else Stage.SIDE_PATHS
-    return fault(stage, "rehearsal.decided", names, what=what, step=step, kind=kind)
+    found = Rehearsal(written=set(first.written), bare=set(first.bare))
+    for kind, places in others:
+        other = play(places)
+        found.written |= other.written
+        found.bare |= set(other.bare)
+        differ = _difference(first, other)
+        if differ is None:
+            continue
+        what, step, names = differ
+        if _difference(first, play(None)):
+            return Rehearsal([noted("rehearsal.differs_by_itself")])
+        if _difference(first, play(None, flipped=True)):
+            finding = inconclusive("rehearsal.noised", names, what=what, step=step)
+        else:
+            finding = fault(
+                Stage.RELEASED_MODEL if what == "end" else Stage.SIDE_PATHS,
+                "rehearsal.decided",
+                names,
+                what=what,
+                step=step,
+                kind=kind,
+            )
+        found.findings.append(finding)
+        return found
+    found.findings.append(
+        inspected(
+            Stage.SIDE_PATHS,
+            "rehearsal.compared",
+            steps=first.steps,
+            bare=len(first.bare),
+            whole=bool(first.end),
+        )
+    )
+    return found
 
 
 def _difference(one: _Played, other: _Played) -> tuple[str, int, list[str]] | None:
     """Return what differs first, at which step, and where; None if nothing does."""
-    pairs = zip(one.controls, other.controls, one.weights, other.weights, strict=False)
-    for step, (control, its_control, weights, its_weights) in enumerate(pairs, 1):
-        names = [
-            name
-            for name, value, its in zip(one.names, weights, its_weights, strict=True)
-            if value != its
-        ]
+    step = 0
+    for moment, its in zip_longest(one.moments, other.moments):
+        if moment is None or its is None or bool(moment.bare) != bool(its.bare):
+            if one.sizes[:step] != other.sizes[:step]:
+                return None
+            bare = any(each is not None and each.bare for each in (moment, its))
+            return ("bare_steps", step, []) if bare else ("steps", step + 1, [])
+        step += not moment.bare
+        names = _differing(one.names, moment.weights, its.weights)
         if names:
-            return "weights", step, names[:4]
-        if control != its_control:
+            return "bare" if moment.bare else "weights", step, names
+        if moment.controls != its.controls:
             return "controls", step, []
-    steps = len(one.controls), len(other.controls)
-    if one.sizes[: min(steps)] == other.sizes[: min(steps)] and steps[0] != steps[1]:
-        return "steps", min(steps) + 1, []
-    if steps[0] == steps[1] and bool(one.end) and bool(other.end):
-        pairs_at_end = zip_longest(one.names, one.end, other.end)
-        names = [name for name, value, its in pairs_at_end if value != its]
+    if one.end and other.end:
+        names = _differing(one.names, one.end, other.end)
         if names:
-            return "end", steps[0], names[:4]
+            return "end", step, names
     return None
+
+
+def _differing(
+    names: Sequence[str], values: Sequence[str], others: Sequence[str]
+) -> list[str]:
+    """Return the names, four at most, of what has other values."""
+    triples = zip(names, values, others, strict=False)  # or none, if not compared
+    return [name for name, value, its in triples if value != its][:_NAMED]
 
 
 def _others(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Places]]:

@@ -16,8 +16,8 @@ from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.game.findings import Finding, Stage, not_checked
-from dpaudit.training.opacus.attachment import Attachment
+from dpaudit.game.findings import Finding, Stage, not_checked, noted
+from dpaudit.training.opacus.attachment import Attachment, BareSteps
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.sampler import SampledBatches
@@ -70,15 +70,20 @@ class StageChecks:
         self._beside = SideEffects(model, optimizer)
         self._step_checks: StepChecks | None = None
         self._rng = key.generator("step checks", 0)
+        self._bare = BareSteps()
 
     def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
         """Begin to look; what is found on the way is told."""
+        alone = rank_and_world(self._optimizer)[1] == 1
+        if alone:  # as ranks must all pass over the same steps, which one cannot know
+            self._bare = attachment.skips_bare
         if self._model is not None:
             self._step_checks = StepChecks(
                 self._model,
                 self._optimizer,
                 self._loader,
                 close=attachment.close,
+                skips_bare=self._bare,
                 rng=self._rng,
             )
 
@@ -125,6 +130,8 @@ class StageChecks:
             examined = self._step_checks.examined
             compared = self._step_checks.compared
         yield from self._beside.findings(examined, compared=compared)
+        if self._bare.passed:
+            yield noted("rehearsal.bare", steps=self._bare.passed)
         consistency = self.step_consistency
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
@@ -148,6 +155,7 @@ class StageChecks:
         kept = {
             "changed": self._beside.changed,
             "steps": self._beside.steps,
+            "passed": self._bare.passed,
             "step_consistency": self.step_consistency.saved(),
             "again": self._step_checks.saved() if self._step_checks else {},
         }
@@ -156,12 +164,13 @@ class StageChecks:
 
     def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"changed", "steps", "again"}
+        fields = {"changed", "steps", "passed", "again"}
         plain = unpacked(state, _STATE, {*fields, "step_consistency"})
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
         }
         self._beside.steps = int(plain["steps"])
+        self._bare.passed = int(plain["passed"])
         if self._sampled is not None:
             self._sampled.restore(state)
         self.step_consistency.restore(plain["step_consistency"])

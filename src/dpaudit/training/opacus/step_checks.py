@@ -30,6 +30,7 @@ from dpaudit.game.findings import (
     not_checked,
     noted,
 )
+from dpaudit.training.opacus.attachment import BareSteps
 from dpaudit.training.opacus.clipping_of_many import left_of_many
 from dpaudit.training.opacus.interference import (
     CONTROLS,
@@ -75,6 +76,7 @@ class _Examined:
         findings: What besides noisy sums depends on records.
         written: Parameters and buffers that are written to besides by the optimizer,
             alike whatever the records.
+        bare: Where a rehearsal saw steps without noise.
         seconds: That the comparison took.
         step_seconds: That one step took.
     """
@@ -82,6 +84,7 @@ class _Examined:
     sensitivity: Sensitivity
     findings: tuple[Finding, ...]
     written: frozenset[str]
+    bare: frozenset[str]
     seconds: float
     step_seconds: float
 
@@ -110,6 +113,7 @@ class StepChecks:
         optimizer: Likewise.
         loader: Likewise.
         close: Takes the audit off, in a copy.
+        skips_bare: Which steps without noise are passed over; added to.
         rng: Draws records and steps; from the key.
 
     Attributes:
@@ -125,11 +129,13 @@ class StepChecks:
         loader: Loader,
         *,
         close: Callable[[], object],
+        skips_bare: BareSteps,
         rng: np.random.Generator,
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self._close, self._rng = close, rng
         self._batch_size = batch_size(loader)
+        self._skips_bare = skips_bare
         self._step: Step | None = None
         self._due: list[int] = []
         self._changes_left = 0
@@ -190,6 +196,7 @@ class StepChecks:
             ) from None
         self.examined |= {*found.written, *found.sensitivity.beside}
         self.compared |= _compared(found.findings)
+        self._skips_bare.places |= found.bare
         if self._step is None and steps is not None:
             self._plan(step, steps, found)
         return found.sensitivity, found.findings
@@ -367,7 +374,7 @@ class StepChecks:
             raise none
         findings += self._of_many(step, count, records_at, rng)
         seconds = _cpu_seconds() - started
-        written = set(compared.written)
+        written, bare = set(compared.written), set[str]()
         if train is not None:
             played = rehearse(
                 train,
@@ -381,10 +388,12 @@ class StepChecks:
             )
             findings += played.findings
             written |= played.written
+            bare = played.bare
         return _Examined(
             sensitivity=sensitivity,
             findings=tuple(findings),
             written=frozenset(written),
+            bare=frozenset(bare),
             seconds=seconds,
             step_seconds=compared.step_seconds,
         )
@@ -421,6 +430,7 @@ class StepChecks:
             "failed": self._kept.failed,
             "examined": sorted(self.examined),
             "compared": self.compared,
+            "skips_bare": sorted(self._skips_bare.places),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -432,6 +442,7 @@ class StepChecks:
         )
         self.examined |= {str(each) for each in saved["examined"]}
         self.compared |= bool(saved["compared"])
+        self._skips_bare.places |= {str(each) for each in saved["skips_bare"]}
 
 
 def _compared(findings: Iterable[Finding]) -> bool:

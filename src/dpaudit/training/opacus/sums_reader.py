@@ -87,7 +87,9 @@ class StepsSeen:
             raise InvalidRunError(
                 f"step {self.read + 1} was made by the wrapped optimizer, "
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
-                "optimizer that make_private returned, once for each batch"
+                "optimizer that make_private returned, once for each batch; steps on "
+                "public data are passed over where audit_opacus(..., step=step, "
+                "train=train) saw them depend on no record"
             )
 
     def resume(self, steps: int) -> None:
