@@ -659,6 +659,38 @@ def test_views_whose_mean_is_clipped_are_not_too_large():
     assert {check.status for check in found.checks} == {Status.INSPECTED}
 
 
+def test_a_step_that_is_skipped_for_large_gradients_is_a_fault():
+    program = private()
+    inner = program.step
+
+    def step(given):
+        program.optimizer.zero_grad()
+        program.criterion(program.model(given[0]), given[1]).backward()
+        norms = [p.grad_sample.flatten(1).norm(dim=1) for p in program.optimizer.params]
+        if float(torch.stack(norms, 1).norm(dim=1).max()) < 8:
+            inner(given)
+
+    program.step = step
+    found = program.probe()
+    assert [fault.code for fault in found.faults] == ["probe.skips"]
+    assert {check.status for check in found.checks} == {Status.NOT_CHECKED}
+
+
+def test_a_step_of_several_calls_is_not_looked_at():
+    program, calls = private(), []
+    inner = program.step
+
+    def step(given):
+        calls.append(1)
+        if len(calls) % 4 == 0:
+            inner(given)
+
+    program.step = step
+    found = program.probe()
+    assert found.unseen.code == "probe.no_step"
+    assert not found.faults
+
+
 def test_random_views_are_not_looked_at():
     def loss(model, batch, criterion):
         inputs, labels = (x.repeat_interleave(2, 0) for x in batch)

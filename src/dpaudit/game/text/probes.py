@@ -91,6 +91,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "probe.no_gradients": "gradients of these {record}s are zero or not finite",
     "probe.rows_not_records": "it makes more or fewer gradients than there are "
     "{record}s, and draws random numbers for them",
+    "probe.skipped": "it makes a step for some {record}s and none for others",
     "probe.no_step": "a call of it makes no step of the private optimizer",
     "probe.rows_moved": "it puts the {record}s of a batch in another order",
     "probe.nothing_put_in": "these {record}s put nothing into the sum",
@@ -148,6 +149,12 @@ FAULTS: Final[Mapping[str, FaultText]] = {
             "clipped_or_divided": "the batch is clipped, or divided by its size, and "
             "not each {record}",
         },
+    ),
+    "probe.skips": FaultText(
+        what="whether a step is made depends on its {record}s",
+        measured="a step for some {record}s, and none for others or larger gradients",
+        expected="a step whatever the {record}s",
+        cause="a step that is skipped for its loss, its gradients or their number",
     ),
     "probe.leaving": FaultText(
         what="one {record} changes the sum by more than the clipping norm C",

@@ -294,6 +294,7 @@ class OpacusAudit:
                 seed=seed,
             )
         self._audit.add(*besides)
+        self._stages.step_consistency.own_rows |= found.as_a_whole
         return self._audit.probed(found)
 
     @property

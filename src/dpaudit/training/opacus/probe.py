@@ -47,6 +47,7 @@ among those probed, noise, sampling and accounting, and what goes on between ste
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -64,6 +65,7 @@ from dpaudit.training.opacus.setup import rank_and_world
 from dpaudit.training.opacus.step_runner import (
     Batch,
     Collate,
+    NoStepError,
     OpacusStepRunner,
     Step,
     StepRun,
@@ -86,6 +88,7 @@ __all__ = ["probe_sensitivity"]
 
 _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
+_CALLS: Final = 64  # that one step may take, as with micro-batches
 
 
 @progress_note("probing the step")
@@ -158,7 +161,21 @@ class _Examination:
 
     def result(self) -> Sensitivity:
         runner = self._runner
-        first = runner.run_on(runner.batch)
+        try:
+            first = runner.run_on(runner.batch)
+        except NoStepError:
+            if runner.steps_at_last(_CALLS):
+                return self._unseen("probe.no_step")
+            raise
+        try:
+            return self._asked_of(first)
+        except NoStepError:  # of other records, or larger gradients
+            skips = fault(Stage.SIDE_PATHS, "probe.skips")
+            return replace(self._unseen("probe.skipped"), faults=(skips,))
+
+    def _asked_of(self, first: StepRun) -> Sensitivity:
+        """Return the answers, once a first run of the step has shown what it does."""
+        runner = self._runner
         runner.size = self._counted(first)
         self._everyone = np.arange(runner.size)
         if not equal(first.total, runner.run(self._everyone).total):

@@ -214,6 +214,17 @@ class OpacusStepRunner:
             )
         return StepRun(seen.sums[0], self._norms, beside, others, drawn)
 
+    def steps_at_last(self, most: int) -> bool:
+        """Return whether so many calls of the step make one of the optimizer."""
+        with isolated_step(
+            self._wrapper, self.optimizer, seed=self._seed, generators=self._generators
+        ) as seen:
+            for _ in range(most):
+                self._step(self.batch)
+                if seen.sums:
+                    return True
+        return False
+
     def norms(self, terms: Sequence[tuple[float, StepRun]]) -> list[float]:
         """Return for each parameter the norm of a linear combination of sums."""
         factors, runs = zip(*terms, strict=True)
