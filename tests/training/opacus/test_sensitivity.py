@@ -637,26 +637,77 @@ def test_views_that_are_clipped_one_by_one_are_twice_too_large():
     found = private(loss=views).probe()
     (fault,) = found.faults
     assert fault.code == "probe.leaving"
-    assert found.as_a_whole
+    assert found.own_rows
     assert found.change == pytest.approx(2, rel=1e-3)
 
 
-def test_views_whose_mean_is_clipped_are_not_too_large():
-    program = private(loss=views)
+def of_means(program):
+    """Clip the mean of each record's two gradients."""
     optimizer = program.optimizer
     clip = optimizer.clip_and_accumulate
 
-    def of_means():
+    def clipping():
         for parameter in optimizer.params:
             parameter.grad_sample = parameter.grad_sample.unflatten(0, (-1, 2)).mean(1)
         clip()
 
-    optimizer.clip_and_accumulate = of_means
+    optimizer.clip_and_accumulate = clipping
+
+
+def test_views_whose_mean_is_clipped_are_not_too_large():
+    program = private(loss=views)
+    of_means(program)
     found = program.probe()
     assert not found.faults
-    assert found.as_a_whole
+    assert found.own_rows
     assert found.change == pytest.approx(1, rel=1e-3)
     assert {check.status for check in found.checks} == {Status.INSPECTED}
+
+
+def random_views(model, batch, criterion):
+    inputs, labels = (x.repeat_interleave(2, 0) for x in batch)
+    return plain(model, [inputs + 0.1 * torch.randn_like(inputs), labels], criterion)
+
+
+def test_random_views_are_told_apart_by_record():
+    (fault,) = private(loss=random_views).probe().faults
+    assert fault.code == "probe.leaving"
+    assert fault.numbers["change"] > 1.5
+    program = private(loss=random_views)
+    of_means(program)
+    found = program.probe()
+    assert not found.faults
+    assert found.change == pytest.approx(1, rel=1e-3)
+    assert found.coupling == 0
+    assert {check.status for check in found.checks} == {Status.INSPECTED}
+
+
+def test_random_rows_of_several_records_are_not_looked_at():
+    def loss(model, batch, criterion):
+        inputs = batch[0] + 0.1 * torch.randn_like(batch[0])
+        return plain(model, [inputs[::2] + inputs[1::2], batch[1][::2]], criterion)
+
+    found = private(loss=loss).probe()
+    assert found.unseen.code == "probe.rows_not_records"
+    assert not found.faults
+
+
+def test_a_batch_that_is_filled_up_with_its_first_records_is_too_large():
+    def loss(model, batch, criterion):
+        return plain(model, [torch.cat([x, x[:3]]) for x in batch], criterion)
+
+    (fault,) = private(loss=loss).probe().faults
+    assert fault.code == "probe.leaving"
+
+
+def test_a_step_that_keeps_something_of_its_own_is_probed_apart():
+    own = np.random.default_rng(0)
+    program = private(loss=lambda m, b, c: plain(m, b, c) * own.uniform(0.5, 2))
+    before = own.bit_generator.state
+    found = program.probe(apart=True)
+    assert own.bit_generator.state == before
+    assert not found.faults
+    assert found.change == pytest.approx(1, rel=1e-3)
 
 
 def test_a_step_that_is_skipped_for_large_gradients_is_a_fault():
@@ -689,34 +740,6 @@ def test_a_step_of_several_calls_is_not_looked_at():
     found = program.probe()
     assert found.unseen.code == "probe.no_step"
     assert not found.faults
-
-
-def test_random_views_are_not_looked_at():
-    def loss(model, batch, criterion):
-        inputs, labels = (x.repeat_interleave(2, 0) for x in batch)
-        return plain(model, [inputs + torch.randn_like(inputs), labels], criterion)
-
-    found = private(loss=loss).probe()
-    assert found.unseen.code == "probe.rows_not_records"
-    assert not found.faults
-
-
-def test_a_batch_that_is_filled_up_with_its_first_records_is_too_large():
-    def loss(model, batch, criterion):
-        return plain(model, [torch.cat([x, x[:3]]) for x in batch], criterion)
-
-    (fault,) = private(loss=loss).probe().faults
-    assert fault.code == "probe.leaving"
-
-
-def test_a_step_that_keeps_something_of_its_own_is_probed_apart():
-    own = np.random.default_rng(0)
-    program = private(loss=lambda m, b, c: plain(m, b, c) * own.uniform(0.5, 2))
-    before = own.bit_generator.state
-    found = program.probe(apart=True)
-    assert own.bit_generator.state == before
-    assert not found.faults
-    assert found.change == pytest.approx(1, rel=1e-3)
 
 
 def test_a_step_that_does_not_repeat_itself_is_unseen():

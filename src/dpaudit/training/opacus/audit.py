@@ -294,7 +294,7 @@ class OpacusAudit:
                 seed=seed,
             )
         self._audit.add(*besides)
-        self._stages.step_consistency.own_rows |= found.as_a_whole
+        self._stages.step_consistency.own_rows |= found.own_rows
         return self._audit.probed(found)
 
     @property

@@ -29,8 +29,9 @@ asked that
   this is asked by itself, at a scale at which gradients are not all clipped.
 
 Where a step makes more or fewer gradients than there are records, as of several views
-of each, rows are no records. Then records are only taken out, one at a time, and the
-whole change of the sum is measured, if nothing but dropout is random.
+of each, rows are no records. If nothing but dropout is random, records are then only
+taken out, one at a time, and the whole change of the sum is measured. Otherwise a
+record's rows are those that change when it is exchanged, and are set to zero together.
 
 Where a step draws more random numbers for some records than for others, only records
 that draw alike are exchanged, or dropout is switched off. Buffers, parameters and other
@@ -88,6 +89,7 @@ __all__ = ["probe_sensitivity"]
 
 _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
+_MOVED: Final = 1e-3  # relative, of a gradient's norm
 _CALLS: Final = 64  # that one step may take, as with micro-batches
 
 
@@ -183,9 +185,15 @@ class _Examination:
         positive = first.norms[first.norms > 0]
         if not len(positive) or not bool(torch.isfinite(first.norms).all()):
             return self._unseen("probe.no_gradients")
-        if len(first.norms) != runner.size:
-            return self._as_a_whole(first, positive)
-        if self._moves_rows():
+        rows = len(first.norms)
+        if rows != runner.size:
+            if self._only_dropout_is_random():
+                return self._as_a_whole(first, positive)
+            if not self._finds_rows(first):
+                return self._unseen("probe.rows_not_records")
+            first = runner.run(self._everyone)
+            positive = first.norms[first.norms > 0]
+        elif self._moves_rows():
             return self._unseen("probe.rows_moved")
         self._order = first.norms.argsort(descending=True).tolist()
         middle = 0.7 * runner.clip / float(positive.median())
@@ -207,8 +215,9 @@ class _Examination:
             layers=found.layers,
             records=min(self._records, runner.size),
             sums=runner.runs,
+            own_rows=rows != runner.size,
             beside=tuple(sorted({*first.beside, *_optimizers(first.others)})),
-            faults=tuple(self._faults()),
+            faults=tuple(self._faults(rows)),
         )
 
     def _counted(self, seen: StepRun) -> int:
@@ -232,11 +241,8 @@ class _Examination:
     def _as_a_whole(self, first: StepRun, positive: torch.Tensor) -> Sensitivity:
         """Take records out, one at a time, where rows of gradients are no records."""
         runner, found = self._runner, self._found
-        if not self._only_dropout_is_random():
-            return self._unseen("probe.rows_not_records")
         clip, changes = runner.clip, np.zeros(runner.size)
         middle = 0.7 * clip / float(positive.median())
-        faults = []
         with runner.quiet():
             for scale in sorted({1.0, middle, 10 * clip / float(positive.min())}):
                 whole = runner.run(self._everyone, scale=scale)
@@ -247,16 +253,7 @@ class _Examination:
                     changes[i] = self._asked.size((1.0, whole), (-1.0, rest))
                     self._asked.note(Question.CHANGE, changes[i], 1 + allowed)
         change = found.largest[Question.CHANGE]
-        if Question.CHANGE in found.over:
-            faults.append(
-                fault(
-                    Stage.CLIPPING,
-                    "probe.leaving",
-                    change=change,
-                    rows=len(first.norms),
-                    records=runner.size,
-                )
-            )
+        leaving = self._leaving(len(first.norms))
         return Sensitivity(
             change=change,
             removal=change,
@@ -264,10 +261,27 @@ class _Examination:
             clipped=float((changes > EXERCISED).mean()),
             records=runner.size,
             sums=runner.runs,
-            as_a_whole=True,
+            own_rows=True,
             beside=tuple(sorted({*first.beside, *_optimizers(first.others)})),
-            faults=tuple(faults),
+            faults=(leaving,) if Question.CHANGE in found.over else (),
         )
+
+    def _finds_rows(self, first: StepRun) -> bool:
+        """Find the rows of each record: those that change when it is exchanged."""
+        runner, found = self._runner, []
+        for i in range(runner.size):
+            filled = self._everyone.copy()
+            filled[i] = (i + 1) % runner.size
+            then = runner.run(filled)
+            if len(then.norms) != len(first.norms) or not runner.drew_alike(
+                first, then
+            ):
+                return False
+            moved = (then.norms - first.norms).abs() > _MOVED * first.norms
+            found.append(moved.nonzero().flatten().tolist())
+        every = [row for rows in found for row in rows]
+        runner.rows = found
+        return all(found) and len({*every}) == len(every)
 
     def _unseen(self, code: str) -> Sensitivity:
         why = not_checked(Stage.CLIPPING, code)
@@ -396,6 +410,8 @@ class _Examination:
     def _compare_halves(self, *, seeds: int) -> None:
         """Compare norms in a whole and in half a batch: a mean told as a sum."""
         large, ratios = self._order[: self._runner.size // 2], []
+        if self._runner.rows:  # which are others in half a batch
+            return
         for seed in range(seeds):
             whole = self._runner.run(self._everyone, seed=seed).norms[large]
             rest = self._runner.run(np.array(large), seed=seeds + seed).norms
@@ -407,11 +423,13 @@ class _Examination:
         if ratios and not low < float(np.median(ratios)) < high:
             self._found.over.add(Question.SIZE)
 
-    def _faults(self) -> Iterator[Finding]:
+    def _faults(self, rows: int) -> Iterator[Finding]:
         found, over, others = self._found, self._found.over, self._runner.others
         own, change = Question.OWN in over, Question.CHANGE in over
         coupling, together = Question.COUPLING in over, Question.TOGETHER in over
-        if own or (change and not coupling):
+        if (own or (change and not coupling)) and self._runner.rows:
+            yield self._leaving(rows)
+        elif own or (change and not coupling):
             yield too_large(
                 self._runner.names,
                 self._alone,
@@ -444,6 +462,15 @@ class _Examination:
             yield fault(Stage.SIDE_PATHS, "probe.not_noised", (name,))
         for name in sorted({others[k] for k in found.beside if k in others}):
             yield fault(Stage.SIDE_PATHS, "side_paths.optimizer", (name,), steps=0)
+
+    def _leaving(self, rows: int) -> Finding:
+        return fault(
+            Stage.CLIPPING,
+            "probe.leaving",
+            change=self._found.change or 0.0,
+            rows=rows,
+            records=self._runner.size,
+        )
 
     def _coupling_fault(self) -> Finding:
         cause: str = "collated"

@@ -106,6 +106,7 @@ class OpacusStepRunner:
         size: How many records the batch holds: set once a run has shown it.
         still: Whether all random numbers stop where dropout is switched off.
         others: Parameters that other optimizers train, and their names.
+        rows: For each record the rows of its gradients, if these are several.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class OpacusStepRunner:
     ) -> None:
         self.batch, self.size, self.still, self._apart = batch, 0, False, apart
         self.others: dict[str, str] = {}
+        self.rows: Sequence[list[int]] = ()
         self._step, self.model, self.optimizer = step, network(model), optimizer
         self._wrapper, self.ghost = model, hasattr(model, "get_clipping_coef")
         self._generators, self._seed = generators, seed
@@ -212,7 +214,10 @@ class OpacusStepRunner:
                 f"step(batch) made {len(seen.sums)} steps of the private optimizer; "
                 "it must be the whole step of one batch, and no more"
             )
-        return StepRun(seen.sums[0], self._norms, beside, others, drawn)
+        norms = self._norms
+        if self.rows:
+            norms = torch.stack([norms[own].norm() for own in self.rows])
+        return StepRun(seen.sums[0], norms, beside, others, drawn)
 
     def steps_at_last(self, most: int) -> bool:
         """Return whether so many calls of the step make one of the optimizer."""
@@ -263,11 +268,18 @@ class OpacusStepRunner:
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 self.precision = max(self.precision, torch.finfo(value.dtype).eps)
 
+    def _rows_of(self, records: Sequence[int]) -> list[int]:
+        """Return the rows of the gradients of some records."""
+        if not self.rows:
+            return [*records]
+        return [row for record in records for row in self.rows[record]]
+
     @contextmanager
     def _coefficient_left_out(self, without: Sequence[int]) -> Iterator[None]:
         """Give rows the clipping coefficient 0, where norms are all there is."""
         model = self._wrapper
         coefficients, seen, norms = model.get_clipping_coef, 0, []
+        without = self._rows_of(without)
 
         def left_out() -> torch.Tensor:
             nonlocal seen
@@ -289,6 +301,7 @@ class OpacusStepRunner:
         """Drop rows of all per-record gradients, just before they are clipped."""
         optimizer = self.optimizer
         clip, seen, norms = optimizer.clip_and_accumulate, 0, []
+        without = self._rows_of(without)
 
         def left_out() -> None:
             nonlocal seen
@@ -297,7 +310,7 @@ class OpacusStepRunner:
                 norms.append(_row_norms(grads))
                 gone = [row - seen for row in without if 0 <= row - seen < count]
                 if gone:
-                    _drop(optimizer, grads, gone)
+                    _leave_out(optimizer, grads, gone, drop=not self.rows)
                 seen += count
             self._norms = torch.cat(norms)
             clip()
@@ -435,12 +448,27 @@ def _parts(optimizer: DPOptimizer) -> Iterator[list[torch.Tensor]]:
         yield kept
 
 
-def _drop(
-    optimizer: DPOptimizer, grads: list[torch.Tensor], gone: Sequence[int]
+def _leave_out(
+    optimizer: DPOptimizer,
+    grads: list[torch.Tensor],
+    gone: Sequence[int],
+    *,
+    drop: bool,
 ) -> None:
-    """Replace per-record gradients by those without some rows."""
+    """Replace per-record gradients by those without some rows.
+
+    Args:
+        optimizer: Whose parameters hold them.
+        grads: The gradients.
+        gone: Which rows.
+        drop: If not, they are set to zero, as the program may count on their number.
+    """
     for parameter, grad in zip(optimizer.params, grads, strict=True):
-        rest = grad[[row for row in range(len(grad)) if row not in gone]]
+        if drop:
+            rest = grad[[row for row in range(len(grad)) if row not in gone]]
+        else:
+            rest = grad.clone()
+            rest[[*gone]] = 0.0
         if isinstance(parameter.grad_sample, list):
             at = next(k for k, x in enumerate(parameter.grad_sample) if x is grad)
             parameter.grad_sample[at] = rest

@@ -56,8 +56,7 @@ class Sensitivity:
         records: How many records were probed.
         sums: How many times the step was run.
         ran: What was run.
-        as_a_whole: Whether records were only taken out, as the step makes more or fewer
-            gradients than there are records.
+        own_rows: Whether the step makes more or fewer gradients than there are records.
         beside: What else the step changes, by name; records decide none of it unless a
             fault says so.
         faults: What is wrong.
@@ -74,7 +73,7 @@ class Sensitivity:
     records: int = 0
     sums: int = 0
     ran: str = "step"
-    as_a_whole: bool = False
+    own_rows: bool = False
     beside: tuple[str, ...] = ()
     faults: tuple[Finding, ...] = ()
     unseen: Finding | None = None
@@ -100,7 +99,7 @@ class Sensitivity:
             "change": self.change,
             "ran": self.ran,
         }
-        if self.as_a_whole:
+        if self.own_rows and self.removal is not None:
             yield inspected(Stage.GRADIENTS, "probe.taken_out", **numbers)
         if self.clipped or self.faults:
             numbers |= {"clipped": self.clipped, "enlarged": self.enlarged}
