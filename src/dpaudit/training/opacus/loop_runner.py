@@ -31,7 +31,7 @@ Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # first parts, 
 
 
 class EnoughError(BaseException):
-    """Ends a loop from within; to be raised once it has made ``MOST_STEPS``."""
+    """Ends a loop from within; to be raised once it has made enough steps."""
 
 
 @final
@@ -54,15 +54,23 @@ class LoopRunner:
         data: Any = self._loader.dataset
         return data.first if isinstance(data, CanaryDataset) else len(data)
 
-    def run(self, places: Places | None, sizes: list[int]) -> bool:
+    def run(
+        self,
+        places: Places | None,
+        sizes: list[int],
+        *,
+        lengths: tuple[int, int] | None = None,
+    ) -> bool:
         """Return whether the loop came to its end by itself.
 
         Args:
             places: Of records that are put in place of others; None for the data as
                 they are.
             sizes: Of the batches that are drawn are added to it.
+            lengths: How many steps the first epoch has at most, and each later one; if
+                left out, such that ``MOST_STEPS`` show most.
         """
-        _shorten(self._loader, *self._lengths, sizes)
+        _shorten(self._loader, *(lengths or self._lengths), sizes)
         if places is not None:
             _exchange(self._loader.dataset, places)
         try:

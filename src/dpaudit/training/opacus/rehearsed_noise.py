@@ -27,12 +27,14 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.game.findings import Finding, Stage, fault, noted
-from dpaudit.training.opacus.loop_runner import MOST_STEPS, EnoughError, LoopRunner
+from dpaudit.training.opacus.loop_runner import EnoughError, LoopRunner
 from dpaudit.training.process_copy import CopyFailedError, in_copy
 
 __all__ = ["noise_findings"]
 
-_SEEDS: Final = 1, 2
+_STEPS: Final = 10  # of the first play
+_LENGTHS: Final = 5, 2  # steps of the first epoch, and of later ones
+_AGAIN: Final = 3  # steps of the second play
 _COORDINATES: Final = 4096  # of the noise, about so many are compared
 _FEWEST: Final = 32  # that are not 0, or a sign of the noise might be all that is left
 _SAME: Final = 1 - 1e-4  # of a cosine
@@ -48,9 +50,10 @@ def noise_findings(
         optimizer: As ``make_private`` returned it.
         seconds: For each of two plays.
     """
-    plays = (partial(_noise, loop, optimizer, seed) for seed in _SEEDS)
+    run = partial(_noise, loop, optimizer)
     try:
-        first, other = [in_copy(play, seconds=seconds) for play in plays]
+        first = in_copy(lambda: run(seed=1, most=_STEPS), seconds=seconds)
+        other = in_copy(lambda: run(seed=2, most=_AGAIN), seconds=seconds)
     except CopyFailedError as error:
         yield noted("rehearsal.noise_not_played", error=str(error))
         return
@@ -68,15 +71,15 @@ def noise_findings(
             steps=steps,
             cause="every_step" if again == steps - 1 else "now_and_then",
         )
-    alike = len(first) == len(other) and [
-        cosine > _SAME for cosine in np.sum(first * other, axis=1)
-    ]
-    if alike and all(alike):
-        yield noted("rehearsal.noise_constant", steps=len(first))
+    cosines = [float(a @ b) for a, b in zip(first, other, strict=False)]
+    if cosines and min(cosines) > _SAME:
+        yield noted("rehearsal.noise_constant", steps=len(cosines))
 
 
-def _noise(loop: LoopRunner, optimizer: DPOptimizer, seed: int) -> NDArray[np.float64]:
-    """Return the noise of each step of the loop, in a copy of the process.
+def _noise(
+    loop: LoopRunner, optimizer: DPOptimizer, *, seed: int, most: int
+) -> NDArray[np.float64]:
+    """Return the noise of the loop's first steps, in a copy of the process.
 
     Each row has length 1, or 0 if there is too little to compare.
     """
@@ -85,7 +88,7 @@ def _noise(loop: LoopRunner, optimizer: DPOptimizer, seed: int) -> NDArray[np.fl
     stride = max(1, sum(p.numel() for p in optimizer.params) // _COORDINATES)
 
     def add_noise() -> None:
-        if len(rows) == MOST_STEPS:
+        if len(rows) == most:
             raise EnoughError
         for parameter in optimizer.params:
             parameter.summed_grad = torch.zeros_like(parameter.summed_grad)
@@ -100,7 +103,7 @@ def _noise(loop: LoopRunner, optimizer: DPOptimizer, seed: int) -> NDArray[np.fl
     if optimizer.generator is not None:
         with suppress(RuntimeError, NotImplementedError):  # a secure one
             optimizer.generator.manual_seed(seed)
-    loop.run(None, [])
+    loop.run(None, [], lengths=_LENGTHS)
     return np.array(rows).reshape(len(rows), -1)
 
 
