@@ -25,7 +25,8 @@ record twice breaks that whatever the probability. The rest shows in eight tests
 
 The first four hold for rates below q, unlike in records and steps, so that less than
 was accounted for is no fault; where the accounted rate varies, q is the largest.
-*Sizes* and *in turns* are for one rate, and not made if it varies. Each test has an
+*Sizes* and *in turns* are for one rate, and not made if it varies; where nobody says
+whether it does, sizes that vary too much are no fault. Each test has an
 equal part of sampling's share of ``FALSE_POSITIVE_RATE``. After a repeated batch, or
 too high a rate, no fault is made of what that brings about.
 """
@@ -124,6 +125,11 @@ class BatchSampling:
         return len(self._sizes)
 
     @property
+    def total(self) -> int:
+        """How many records all batches hold together."""
+        return sum(self._sizes)
+
+    @property
     def most(self) -> int:
         """The most batches that a record was in."""
         return int(self._counts.max(initial=0))
@@ -206,7 +212,7 @@ class BatchSampling:
         self,
         rate: float,
         *,
-        steady: bool = True,
+        steady: bool | None = True,
         separation: int = 1,
         most: int | None = None,
         share: float = 1.0,
@@ -215,7 +221,8 @@ class BatchSampling:
 
         Args:
             rate: What the accountant was told, the largest if there were several.
-            steady: Whether all batches are samples at one rate.
+            steady: Whether all batches are samples at one rate. None if that is not
+                known: then sizes that vary too much leave sampling unchecked.
             separation: From one batch of a record to its next at least; 1 for any.
             most: In how many batches a record may be; None for any number.
             share: Of the false-positive rate of batch sampling.
@@ -226,12 +233,18 @@ class BatchSampling:
         steps = len(self._sizes)
         chances = min(-(-steps // separation), steps if most is None else most)
         in_turn = separation > 1 or most is not None
+        check = self._check(rate, separation, counted=in_turn)
         if self.records is not None and rate < 1:
             tests = self.tests(
-                rate, steady=steady, chances=chances if in_turn else None
+                rate, steady=steady is not False, chances=chances if in_turn else None
             )
+            groups = tests.get("groups")
+            if steady is None and groups is not None and groups.failed(share):
+                del tests["groups"]
+                check = not_checked(
+                    Stage.SAMPLING, "sampling.sizes_vary", **groups.numbers
+                )
             wrong += self._faults(tests, share)
-        check = self._check(rate, separation, counted=in_turn)
         return (check,), tuple(wrong)
 
     def _check(self, rate: float, separation: int, *, counted: bool) -> Finding:

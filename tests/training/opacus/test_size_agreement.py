@@ -12,23 +12,27 @@ from dpaudit.training.opacus.size_agreement import (
 
 @pytest.mark.parametrize("rate", [0.5, 0.1, 0.01])
 def test_no_size_is_more_likely_than_the_bound(rate):
-    """Of sums whose rates differ too; the mean that is seen may be twice the true."""
+    """Of sums whose rates differ too; the sum that is seen may be a lucky one."""
     rng = np.random.default_rng(0)
     for count in (1, 5, 40, 400):
         for rates in (np.full(count, rate), rate * rng.random(count)):
             exact = np.ones(1)
             for each in rates:
                 exact = np.convolve(exact, [1 - each, each])
-            for seen in (rates.sum(), 2 * rates.sum()):
-                assert np.log(exact.max()) <= log_likeliest_size(seen, rate) + 1e-12
+            for steps in (1, 10, 1000):
+                mean = steps * rates.sum()
+                for seen in (mean, stats.poisson.isf(1e-7, mean)):
+                    bound = log_likeliest_size(int(seen), steps, rate=rate)
+                    assert np.log(exact.max()) <= bound + 1e-12
 
 
 def test_the_bound_falls_as_sizes_vary_more_and_says_nothing_of_those_that_do_not():
-    found = [log_likeliest_size(mean, 0.1) for mean in (0.1, 1, 10, 100, 1000)]
+    found = [log_likeliest_size(20 * mean, 20, rate=0.1) for mean in (1, 10, 100, 1000)]
     assert found == sorted(found, reverse=True)
     assert found[0] == 0
-    assert log_likeliest_size(100, 1.0) == 0
-    assert log_likeliest_size(0, 0.1) == 0
+    assert log_likeliest_size(100, 1, rate=1.0) == 0
+    assert log_likeliest_size(0, 10, rate=0.1) == 0
+    assert log_likeliest_size(0, 0, rate=0.1) == 0
 
 
 def test_steps_on_sizes_of_their_own_are_as_rarely_taken_for_reuse_as_stated():
@@ -69,7 +73,7 @@ def test_batches_that_come_back_at_once_or_in_turns_are_told_apart_from_others()
 def test_the_p_value_is_a_binomial_tail():
     sizes = [100, 90, 110, 95, 105, 98, 102, 88]
     rows = [*sizes[:7], 1]
-    likeliest = np.exp(log_likeliest_size(float(np.mean(sizes)), 0.1))
+    likeliest = np.exp(log_likeliest_size(sum(sizes), 8, rate=0.1))
     expected = 2 * stats.binom.sf(6, 8, likeliest)
     again, log_p = reused_batches(range(9, 17), rows, sizes, rate=0.1)
     assert again == 7

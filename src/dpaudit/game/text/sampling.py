@@ -33,9 +33,14 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "had handed over {record}s for them (step {step}: {rows} rows, {records} "
     "{record}s); rows from elsewhere may be among them, such as public data or earlier "
     "batches",
-    "sampling.other_loader": "{unknown} of {steps} steps used a batch that nobody saw "
-    "being drawn: train on the loader that make_private returned, one batch of it for "
-    "each step",
+    "sampling.other_loader": "it is not known which batch {unknown} of {steps} steps "
+    "used; train on the loader that make_private returned, or draw your samples with a "
+    "DataLoader of its data set (batch_sampler=...)",
+    "sampling.own_loader": "{needed} steps were made on batches of another DataLoader "
+    "of these {record}s",
+    "sampling.sizes_vary": "{term_batch} sizes vary by {spread:.3g}, where "
+    "{expected_spread:.3g} is expected at one rate: {record}s are sampled in groups, "
+    "or at a rate that changes; a sampler at one rate says so by its sample_rate",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }

@@ -8,12 +8,13 @@ distribution of sums of Bernoulli trials", 2016). So rows that have nothing to d
 batch are as many as its records with that probability at most, and with those of ``d``
 batches in a row with at most its ``d``-th power, whatever the rows are.
 
-The mean is that of the sizes that were seen; half of it is counted on.
+The mean is not known. It is taken to be smaller than that of the sizes that were seen:
+their sum is larger than a mean of ``t - 6 sqrt(t)`` by chance once in 10 million cases.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from math import log, log1p
+from math import log, log1p, sqrt
 from typing import Final
 
 import numpy as np
@@ -24,21 +25,23 @@ from dpaudit.stats.binomial import log_tails
 __all__ = ["log_likeliest_size", "reused_batches"]
 
 _ETA: Final = 0.46883  # the constant of the bound, rounded up
+_LUCK: Final = 6  # standard deviations
 _LAGS: Final = 2  # that are tried
 
 
-def log_likeliest_size(mean: float, rate: float) -> float:
+def log_likeliest_size(total: int, count: int, *, rate: float) -> float:
     """Return a bound on the log-probability of any one size of a Poisson sample.
 
     Args:
-        mean: Of the sizes that were seen.
+        total: Of the sizes that were seen.
+        count: How many they were.
         rate: The largest at which a record is sampled.
 
     Example:
-        >>> print(f"{np.exp(log_likeliest_size(100, 0.1)):.3f}")
-        0.070
+        >>> print(f"{np.exp(log_likeliest_size(10_000, 100, rate=0.1)):.3f}")
+        0.051
     """
-    variance = mean / 2 * (1 - rate)
+    variance = (total - _LUCK * sqrt(total)) * (1 - rate) / max(count, 1)
     return min(0.0, log(_ETA) - log(variance) / 2) if variance > 0 else 0.0
 
 
@@ -68,7 +71,7 @@ def reused_batches(
     best = 0, 0.0
     if not (len(at) and len(sizes)):
         return best
-    likeliest = log_likeliest_size(float(np.mean(sizes)), rate)
+    likeliest = log_likeliest_size(sum(sizes), len(sizes), rate=rate)
     if likeliest == 0:
         return best
     log_odds = likeliest - log1p(-np.exp(likeliest))

@@ -16,10 +16,11 @@ from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.game.findings import Finding, Stage, not_checked, noted
+from dpaudit.game.findings import Finding, Stage, Status, not_checked, noted
 from dpaudit.training.opacus.attachment import Attachment, BareSteps
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
+from dpaudit.training.opacus.other_loaders import OtherLoaders
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.side_effects import SideEffects
@@ -33,6 +34,7 @@ from dpaudit.training.probe.report import packed, unpacked
 __all__ = ["StageChecks"]
 
 _STATE = "stages"
+_LEFT_OPEN: Final = {"sampling.other_loader", "sampling.sizes_vary"}
 _OWN_SHARE: Final = 0.5 - REUSE_SHARE  # of the false-positive rate of batch sampling
 
 
@@ -66,6 +68,7 @@ class StageChecks:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer), key)
         self._sampled: SampledBatches | None = None
+        self._others: OtherLoaders | None = None
         self.step_consistency = StepConsistency(model, optimizer, accountant, rate)
         self._beside = SideEffects(model, optimizer)
         self._step_checks: StepChecks | None = None
@@ -97,7 +100,18 @@ class StageChecks:
         self._sampled = SampledBatches(self._loader, attachment.guard)
         self._sampled.between = attachment.guard.hook(between)
         attachment.on_close(self._sampled.detach)
-        self.step_consistency.attach(self._sampled)
+        self._others = OtherLoaders(
+            self._loader,
+            self._sampled,
+            attachment.guard,
+            watching=lambda: attachment.inserting,
+        )
+        consistency = self.step_consistency
+        self._others.between = lambda: None if consistency.inside else between()
+        if alone:
+            self._others.attach()
+            attachment.on_close(self._others.detach)
+        consistency.attach(self._sampled, self._others)
 
     def end(self) -> None:
         """Look once more, when training has ended."""
@@ -134,37 +148,43 @@ class StageChecks:
             yield noted("rehearsal.bare", steps=self._bare.passed)
         consistency = self.step_consistency
         alone = rank_and_world(self._optimizer)[1] == 1
-        if self._sampled is not None and alone:  # a rank draws its part of a batch
+        if alone and self._sampled is not None:  # a rank draws its part of a batch
             yield from self._sampling(self._sampled, rate)
         yield from consistency.checks()
         yield from consistency.faults(rate)
 
     def _sampling(self, sampled: SampledBatches, rate: float) -> Iterator[Finding]:
-        """Return whether batches are Poisson samples, if all of them are known."""
+        """Return whether the batches that steps used are Poisson samples.
+
+        What was seen counts as a check only if nothing is left open.
+        """
         consistency = self.step_consistency
         checks, faults = sampled.sampling.found(
             rate, steady=consistency.steady, share=_OWN_SHARE
         )
-        yield from faults
-        if not consistency.unknown(rate):
-            yield from checks
-        yield from consistency.sampling(rate)
+        found = [*checks, *faults, *consistency.sampling(rate)]
+        left_open = any(each.code in _LEFT_OPEN for each in found)
+        for each in found:
+            if not (left_open and each.status is Status.INSPECTED):
+                yield each
 
     def saved(self) -> State:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
+        others, arrays = self._others.saved() if self._others else ({}, {})
         kept = {
             "changed": self._beside.changed,
             "steps": self._beside.steps,
             "passed": self._bare.passed,
             "step_consistency": self.step_consistency.saved(),
+            "others": others,
             "again": self._step_checks.saved() if self._step_checks else {},
         }
         batches = self._sampled.saved() if self._sampled else {}
-        return {_STATE: packed(kept), **batches}
+        return {_STATE: packed(kept), **batches, **arrays}
 
     def restore(self, state: State) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"changed", "steps", "passed", "again"}
+        fields = {"changed", "steps", "passed", "again", "others"}
         plain = unpacked(state, _STATE, {*fields, "step_consistency"})
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
@@ -173,6 +193,8 @@ class StageChecks:
         self._bare.passed = int(plain["passed"])
         if self._sampled is not None:
             self._sampled.restore(state)
+        if self._others is not None:
+            self._others.restore(plain["others"], state)
         self.step_consistency.restore(plain["step_consistency"])
         if self._step_checks is not None:
             self._step_checks.restore(plain["again"])

@@ -19,11 +19,12 @@ are fine. A step without noise is no private one, and no business of the sampler
 """
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import exp, log
 from typing import Any, Final, final
 
 import numpy as np
+import torch
 from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
@@ -40,6 +41,7 @@ from dpaudit.game.findings import (
     not_checked,
 )
 from dpaudit.training.opacus.isolated_step import Model
+from dpaudit.training.opacus.other_loaders import OtherLoaders
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
 from dpaudit.training.opacus.size_agreement import reused_batches
@@ -97,12 +99,15 @@ class StepConsistency:
         self._accountant, self._rate = accountant, rate
         self.steps, self.own_rows = ConfiguredSteps(), False
         self._batches: SampledBatches | None = None
+        self._others: OtherLoaders | None = None
         # An accountant of Opacus counts steps as they are made; what it counted before
         # is of others. Any other history may state the whole run beforehand.
         stepwise = isinstance(accountant, IAccountant)
         self._told = counted_steps(accountant) if stepwise else 0
         self._counts = dict.fromkeys(_COUNTS, 0)
-        self._rows = 0  # in the sum of the step that is being made
+        # In the sum of the step that is being made: rows, and how many are not zero,
+        # if that was counted.
+        self._rows = self._live = 0
         # Steps without a batch: which they were of those that had one or needed one,
         # and how many rows they clipped.
         self._without, self._without_rows = array("q"), array("q")
@@ -113,16 +118,23 @@ class StepConsistency:
         """Whether batches of the given loader were drawn at one rate in all steps."""
         return len({run.rate for run in self.steps.runs} - {None}) <= 1
 
-    def attach(self, batches: SampledBatches) -> None:
-        """Begin to look at the batches that a loader hands over."""
-        self._batches = batches
+    @property
+    def inside(self) -> bool:
+        """Whether gradients were added up for a step that was not made yet."""
+        return self._rows > 0
+
+    def attach(self, batches: SampledBatches, others: OtherLoaders) -> None:
+        """Begin to look at the batches that loaders hand over."""
+        self._batches, self._others = batches, others
 
     def add_rows(self) -> None:
         """Take note of rows of gradients that are about to be added to the sum."""
         parameter = self._optimizer.params[0]
         if getattr(parameter, "summed_grad", None) is None:
-            self._rows = 0
+            self._rows = self._live = 0
         self._rows += _rows(parameter)
+        if self._others is not None and self._others.waiting:
+            self._live += _live_rows(self._optimizer.params)
 
     def step(self, noise: float, clip: float) -> None:
         """Take note of a step that was given its noise.
@@ -147,13 +159,20 @@ class StepConsistency:
     def _use_batch(self, batches: SampledBatches, *, private: bool) -> bool:
         """Say which batch a step used; return whether it is one of the given loader."""
         counts, rows, fresh = self._counts, self._rows, batches.fresh()
-        self._rows = 0
+        live, self._rows, self._live = self._live, 0, 0
         counts["spare"] += sum(fresh)
         if not private:
             return True
         counts["private"] += 1
-        records = counts["spare"]
-        if counts["own"] >= batches.handed:
+        records, other = counts["spare"], None
+        if self._others is not None:
+            other = self._others.use(rows if rows == live else None)
+        missing = counts["own"] >= batches.handed
+        if other is not None and (missing or rows > records):
+            assert self._others is not None
+            self._others.need(other)
+            return False
+        if missing:
             self._without.append(counts["own"] + len(self._without) + 1)
             self._without_rows.append(rows)
             return False
@@ -201,15 +220,22 @@ class StepConsistency:
             yield accounting_compared(self.steps)
 
     def sampling(self, rate: float) -> Iterator[Finding]:
-        """Return whether each private step had a batch of its own, on one rank.
+        """Return which batches private steps used, and whether those are samples.
 
-        Of several ranks each has batches of its own.
+        Of several ranks each has a part of a batch, and this says nothing.
 
         Args:
             rate: The largest that the accountant was told.
         """
-        counts, steps = self._counts, self.steps.count
-        unknown = self.unknown(rate)
+        batches, others, counts = self._batches, self._others, self._counts
+        if batches is None or others is None:
+            return
+        unknown = len(self._without) - self._reused(rate)[0]
+        if self.own_rows:
+            unknown += others.needed
+        else:
+            unknown += others.unknown(rate)
+            yield from others.found(rate)
         if unknown:
             yield not_checked(
                 Stage.SAMPLING,
@@ -217,10 +243,10 @@ class StepConsistency:
                 unknown=unknown,
                 steps=counts["private"],
             )
-        elif self._batches is not None and self._batches.handed:
-            handed = self._batches.handed
+        steps = self.steps.count
+        if batches.handed:
             yield inspected(
-                Stage.SAMPLING, "sampling.handed", handed=handed, steps=steps
+                Stage.SAMPLING, "sampling.handed", handed=batches.handed, steps=steps
             )
         if counts["more_rows"] and not self.own_rows:
             yield inconclusive(
@@ -270,10 +296,6 @@ class StepConsistency:
                 self._accountant.history, self.steps, before=self._told
             )
 
-    def unknown(self, rate: float) -> int:
-        """Return of how many private steps it is not known which batch they used."""
-        return len(self._without) - self._reused(rate)[0]
-
     def _reused(self, rate: float) -> tuple[int, float]:
         """Return how many steps certainly used a batch again, and the log p-value."""
         if self._batches is None:
@@ -292,3 +314,18 @@ def _rows(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
     if kept is None:  # with ghost clipping
         kept = getattr(parameter, "_norm_sample", ())
     return sum(map(len, kept)) if isinstance(kept, list) else len(kept)
+
+
+def _live_rows(parameters: Sequence[Any]) -> int:
+    """Return how many rows of gradients are not zero in all parameters."""
+    live: torch.Tensor | None = None
+    for parameter in parameters:
+        kept: Any = getattr(parameter, "grad_sample", None)
+        if kept is None:  # with ghost clipping
+            kept = getattr(parameter, "_norm_sample", ())
+        parts = kept if isinstance(kept, list) else [kept]
+        here = torch.cat([(part[:, None] != 0).flatten(1).any(1) for part in parts])
+        live = here if live is None else live | here.to(live.device)
+        if bool(live.all()):
+            break
+    return 0 if live is None else int(live.sum())
