@@ -311,19 +311,39 @@ def test_batches_in_store_are_used_once():
     assert 0 < found["more"] <= 9
 
 
-def test_batches_that_are_added_up_in_one_step_are_a_fault():
-    run = private_run()
+def added_up_at_once(run, _, loader):
     run.model.allow_grad_accumulation()
+    for k, (pixels, labels) in enumerate(loader):
+        run.criterion(run.model(pixels), labels).backward()
+        if k % 2:
+            run.optimizer.step()
+            run.optimizer.zero_grad()
 
-    def train(_, __, loader):
-        for k, (pixels, labels) in enumerate(loader):
-            run.criterion(run.model(pixels), labels).backward()
-            if k % 2:
-                run.optimizer.step()
-                run.optimizer.zero_grad()
 
-    (fault,) = audited(train, run).faults
+def added_up_in_turn(run, step, loader):
+    for k, batch in enumerate(loader):
+        run.optimizer.signal_skip_step(k % 2 == 0)
+        step(batch)
+
+
+@pytest.mark.parametrize("train", [added_up_at_once, added_up_in_turn])
+def test_batches_that_are_added_up_in_one_step_are_a_fault(train):
+    (fault,) = audited(train).faults
     assert "adds up several batches" in fault_parts(fault)[0]
+
+
+def half_of_them_in_parts(run, step, loader):
+    """Every second batch is left out, the others are handed on in parts."""
+    for k, (pixels, labels) in enumerate(loader):
+        if k % 2:
+            run.optimizer.signal_skip_step(do_skip=True)
+            step((pixels[:9], labels[:9]))
+            run.optimizer.signal_skip_step(do_skip=False)
+            step((pixels[9:], labels[9:]))
+
+
+def test_parts_of_one_batch_are_no_several_batches():
+    assert not audited(half_of_them_in_parts).faults
 
 
 def scheduled(run, step, loader):

@@ -105,9 +105,9 @@ class StepConsistency:
         stepwise = isinstance(accountant, IAccountant)
         self._told = counted_steps(accountant) if stepwise else 0
         self._counts = dict.fromkeys(_COUNTS, 0)
-        # In the sum of the step that is being made: rows, and how many are not zero,
-        # if that was counted.
-        self._rows = self._live = 0
+        # In the sum of the step that is being made: rows, how many are not zero, if that
+        # was counted, and how often some were added.
+        self._rows = self._live = self._parts = 0
         # Steps without a batch: which they were of those that had one or needed one,
         # and how many rows they clipped.
         self._without, self._without_rows = array("q"), array("q")
@@ -131,8 +131,10 @@ class StepConsistency:
         """Take note of rows of gradients that are about to be added to the sum."""
         parameter = self._optimizer.params[0]
         if getattr(parameter, "summed_grad", None) is None:
-            self._rows = self._live = 0
+            self._rows = self._live = self._parts = 0
         self._rows += _rows(parameter)
+        kept = getattr(parameter, "grad_sample", None)
+        self._parts += len(kept) if isinstance(kept, list) else 1
         if self._others is not None and self._others.waiting:
             self._live += _live_rows(self._optimizer.params)
 
@@ -159,7 +161,8 @@ class StepConsistency:
     def _use_batch(self, batches: SampledBatches, *, private: bool) -> bool:
         """Say which batch a step used; return whether it is one of the given loader."""
         counts, rows, fresh = self._counts, self._rows, batches.fresh()
-        live, self._rows, self._live = self._live, 0, 0
+        live, parts = self._live, self._parts
+        self._rows = self._live = self._parts = 0
         counts["spare"] += sum(fresh)
         if not private:
             return True
@@ -185,9 +188,7 @@ class StepConsistency:
         # Once there is a step for each batch, none is left for later.
         left = max(records - rows, 0)
         counts["spare"] = left * (batches.handed > counts["own"])
-        kept = getattr(self._optimizer.params[0], "grad_sample", None)
-        added_up = isinstance(kept, list) and len(kept) > 1
-        counts["several"] += added_up and len(fresh) > 1 and rows > max(fresh)
+        counts["several"] += parts > 1 and len(fresh) > 1 and rows == sum(fresh)
         return True
 
     def saved(self) -> dict[str, Any]:
