@@ -343,11 +343,8 @@ def test_sums_accuse_no_sampler_that_they_did_not_run_through():
     )
     run.train()
     result = audit.finish()
-    assert not result.refuted
-    assert "sampling rate differs from the accountant's at step 1 (1, and" in flat(
-        result
-    )
-    assert "no step was made on a batch of the private loader" in flat(result)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "it is not known which batch 40 of 40 steps used" in flat(result)
     check_slope(sums_joined(), eye.seen, 1.0)  # drawn at 0.1 all the same
 
 

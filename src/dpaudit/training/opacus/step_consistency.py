@@ -105,8 +105,8 @@ class StepConsistency:
         stepwise = isinstance(accountant, IAccountant)
         self._told = counted_steps(accountant) if stepwise else 0
         self._counts = dict.fromkeys(_COUNTS, 0)
-        # In the sum of the step that is being made: rows, how many are not zero, if that
-        # was counted, and how often some were added.
+        # In the sum of the step that is being made: rows, how many are not zero, if
+        # that was counted, and how often some were added.
         self._rows = self._live = self._parts = 0
         # Steps without a batch: which they were of those that had one or needed one,
         # and how many rows they clipped.
