@@ -8,13 +8,13 @@ that a run which was broken off says in the end what one in a piece would have s
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Final, final
+from typing import Final, NoReturn, final
 
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.likelihood import State
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.findings import Finding, Stage, Status, not_checked, noted
 from dpaudit.training.opacus.attachment import Attachment, BareSteps
@@ -74,6 +74,11 @@ class StageChecks:
         self._step_checks: StepChecks | None = None
         self._rng = key.generator("step checks", 0)
         self._bare = BareSteps()
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidRunError(
+            "an audit holds its key and cannot be pickled; use its save()"
+        )
 
     def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
         """Begin to look; what is found on the way is told."""

@@ -267,7 +267,7 @@ class StepChecks:
             tuple(id(parameter) for parameter in optimizer.params),
             tuple(p.requires_grad for p in network(self._model).parameters()),
             *(
-                getattr(getattr(optimizer, name, None), "__func__", None)
+                getattr(optimizer, name, None)
                 for name in ("clip_and_accumulate", "add_noise", "step")
             ),
         )
