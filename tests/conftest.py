@@ -1,4 +1,4 @@
-"""Which extras are tested."""
+"""Which extras are tested, and in which order."""
 
 import os
 
@@ -66,3 +66,11 @@ _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", _COMMON).split()
 collect_ignore = [
     path for extra, paths in _NEEDS.items() if extra not in _TESTED for path in paths
 ]
+
+
+def pytest_collection_modifyitems(items):
+    """Put tests of JAX Privacy last, also if all are run in one process.
+
+    Others copy the process, which cannot be done once JAX is in use.
+    """
+    items.sort(key=lambda item: "jax_privacy" in item.nodeid)

@@ -152,6 +152,20 @@ def test_correct_steps_differ_in_nothing(ghost):
         assert set(found) == {"compared"}, (name, found)
 
 
+def test_several_rows_of_a_record_differ_in_nothing():
+    """Whichever has the largest gradient; there are more rows than records."""
+    for last in (1.0, 3.0):
+        program = Program()
+
+        def step(batch, program=program, last=last):
+            inputs = torch.cat([batch[0], batch[0], batch[0], last * batch[0]])
+            program.plain([inputs, batch[1].repeat(4)])
+
+        program.step = step
+        found, _ = program.check()
+        assert set(found) == {"compared"}, found
+
+
 def test_dropout_differs_in_nothing():
     dropout = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 2))
     found, _ = Program(model=dropout).check()

@@ -220,7 +220,7 @@ class Interference:
         own = run(batches.first).own_noise
         first = run(batches.first, own_noise=own)
         self.own_noise, self.step_seconds = own, first.seconds
-        rows = first.rows or [0.0, 1.0]
+        rows = first.rows[: batches.size] or [0.0, 1.0]  # if more, of first views
         largest, smallest = int(np.argmax(rows)), int(np.argmin(rows))
         judged = _Judged(first, run, batches.first, own=own, named=self._named)
         steps = first.steps
