@@ -30,7 +30,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from bugzoo_results import RESULTS, csv_text, merged, read_csv, table
+from bugzoo_results import RESULTS, TABLES, csv_text, merged, read_csv, table
 from sweeping import filled
 
 from dpaudit.bounds.methods import judge_claim
@@ -38,7 +38,7 @@ from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import Stage, Status
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import Result
 from dpaudit.game.text.findings import fault_parts
@@ -49,6 +49,7 @@ from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.bugzoo import BUGS, CAUGHT, Bug, audit_bug, default_audit
 from dpaudit_lab.bugzoo.bug import insertion_name, on_ranks
 from dpaudit_lab.bugzoo.truth import Effective, claimed_curve, epsilon_of
+from dpaudit_lab.held_out.program import HYPOTHESIS_OF
 from dpaudit_lab.pages import fill_page
 from dpaudit_lab.sweeps.progress import watched
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
@@ -59,7 +60,7 @@ R = TypeVar("R")
 Fill: TypeAlias = Callable[..., dict[str, list[Outcome]]]
 
 _REVISION = 3  # to be raised whenever the zoo or the audit changes
-_DEFAULT_REVISION = 4  # likewise, of the default audit
+_DEFAULT_REVISION = 5  # likewise, of the default audit
 
 REFUSED = "refused"
 ENOUGH = (Verdict.CLAIM_REFUTED, Verdict.FAULT_FOUND)
@@ -110,6 +111,12 @@ class DefaultRow:
         return Counter(said).most_common(1)[0][0]
 
     @property
+    def hypothesis(self) -> str:
+        """Which hypothesis failed in most runs; empty if none did."""
+        failed = [str(e["hypothesis"]) for e in self.outcomes if e["verdict"] in ENOUGH]
+        return Counter(failed).most_common(1)[0][0] if failed else ""
+
+    @property
     def blind(self) -> bool:
         """Whether a run that was called clean had checked the bug's stage."""
         return any(
@@ -123,7 +130,11 @@ class DefaultRow:
         runs, ended = len(self.outcomes), [*self.verdicts]
         alike = len(ended) == 1 and not self.caught
         every = f"{ended[0]}, {runs} of {runs}" if alike else f"{self.caught} of {runs}"
-        return {"default": every, "caught_by": self.caught_by}
+        return {
+            "default": every,
+            "hypothesis": self.hypothesis,
+            "caught_by": self.caught_by,
+        }
 
     def __str__(self) -> str:
         ended = ", ".join(f"{how} {n}" for how, n in self.verdicts.most_common())
@@ -159,7 +170,12 @@ def default_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
             found = default_audit(bug, int(rng.integers(2**31)))
         except InvalidInputError as error:
             why = str(error).partition(",")[0]
-            return {"verdict": REFUSED, "said": why, "check": str(Status.NOT_CHECKED)}
+            return {
+                "verdict": REFUSED,
+                "said": why,
+                "check": str(Status.NOT_CHECKED),
+                "hypothesis": "",
+            }
     assert found.training is not None
     checks = found.training.coverage.checks
     (check,) = (each for each in checks if each.stage is bug.stage)
@@ -167,12 +183,21 @@ def default_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         "verdict": str(found.verdict),
         "said": said_of(bug, found, check.status),
         "check": str(check.status),
+        "hypothesis": next(
+            (HYPOTHESIS_OF[each.stage or bug.stage] for each in faults_of(bug, found)),
+            "",
+        ),
     }
+
+
+def faults_of(bug: Bug, found: Result) -> list[Finding]:
+    """Return the faults of a run, those at the bug's own stage first."""
+    return sorted(found.faults, key=lambda fault: fault.stage is not bug.stage)
 
 
 def said_of(bug: Bug, found: Result, status: Status) -> str:
     """Return by what a bug was caught, or how its stage was checked."""
-    faults = sorted(found.faults, key=lambda fault: fault.stage is not bug.stage)
+    faults = faults_of(bug, found)
     if faults:
         *_, cause = fault_parts(faults[0])
         return f"{named(faults[0].stage or bug.stage)}: {cause}"
@@ -359,7 +384,9 @@ def main() -> None:
         arguments.csv.write_text(csv_text(plain), encoding="utf-8")
     if arguments.page:
         page = arguments.page.read_text(encoding="utf-8")
-        page = fill_page(page, ["results"], lambda _: table(plain))
+        page = fill_page(
+            page, TABLES, lambda name: table(plain) if name == "results" else None
+        )
         arguments.page.write_text(page, encoding="utf-8")
     raise SystemExit(1 if missed else 0)
 

@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "bugzoo.csv"
+TABLES = "results", "developed", "first", "second"  # of the page
 HEADINGS = (
     "bug",
     "title",
@@ -21,6 +22,7 @@ HEADINGS = (
     "ratio",
     "road",
     "default",
+    "hypothesis",
     "caught_by",
     "canary",
     "canaries",
@@ -54,17 +56,18 @@ def read_csv(text: str) -> list[dict[str, str]]:
 def table(rows: Iterable[Mapping[str, str]]) -> str:
     """Return the page's table: a line for each bug."""
     lines = [
-        "| bug | true ε | over the claim | default audit | caught by | audit made for "
-        "it |",
-        "|---|---|---|---|---|---|",
+        "| bug | true ε | over the claim | default audit | hypothesis | caught by | "
+        "audit made for it |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         ratio = float(row["ratio"])
         times = "∞" if ratio == float("inf") else f"{ratio:.3g}"
-        own = f"{row['canary']}: {row['caught']} of {row['runs']}"
+        runs = row["runs"]
+        own = f"{row['canary']}: {row['caught']} of {runs}" if runs else ""
         lines.append(
             f"| {row['title']} | {row['truth']} | {times} | {row['default']} "
-            f"| {row['caught_by']} | {own if row['runs'] else ''} |"
+            f"| {row['hypothesis']} | {row['caught_by']} | {own} |"
         )
     return "\n".join(lines)
 

@@ -5,6 +5,7 @@
     python lab/measure/held_out.py --set developed --store FILE --only mixup closure
     python lab/measure/held_out.py --set developed --store FILE --csv OUT
     python lab/measure/held_out.py --set first --store FILE --csv OUT --undisclosed
+    python lab/measure/held_out.py --page docs/explanation/bug-zoo.md   # its tables
 
 Sets are files of ``dpaudit_lab.held_out.sets``: ``developed``, which the checks were
 made with, and ``first`` and ``second``, by authors who did not know the checks.
@@ -14,7 +15,7 @@ process of its own, which has ``--limit`` seconds.
 Cases of any set that may show a fault of another project which is not public yet are
 marked ``undisclosed``. A table that is written with ``--csv`` leaves them out; with
 ``--undisclosed`` it has these and no others, and belongs in ``lab/findings``. What is
-printed counts both, and is for who runs it.
+printed counts both, and is for who runs it. The page shows what ``lab/results`` holds.
 
 A fault is *named* if a fault that is reported is at a stage of the hypothesis that its
 author states, *misnamed* if another is, or if the claim is refuted without a fault. An
@@ -42,16 +43,18 @@ from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import torch
+from bugzoo_results import TABLES
 from sweeping import add_line, lines
 
 from dpaudit.errors import DpAuditError, on_one_line
-from dpaudit.game.findings import Finding, Status
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.training.opacus import audit_opacus
 from dpaudit_lab.held_out import sets
-from dpaudit_lab.held_out.program import Case
+from dpaudit_lab.held_out.program import HYPOTHESIS_OF, Case
+from dpaudit_lab.pages import fill_page
 
 Row: TypeAlias = dict[str, Any]
 
@@ -61,20 +64,10 @@ SETS: Final = {
     "second": ("second_a", "second_b"),
     "undisclosed": ("undisclosed",),
 }
+RESULTS: Final = Path(__file__).parents[1] / "results"
 LISTS: Final = ("FAULTS_26", "ATTACKS_8", "EARLIER", "FAULTS", "CORRECT")
 sys.path.append(str(Path(__file__).parents[1] / "findings"))
 
-HYPOTHESIS: Final = {
-    "batch-sampling": "H1",
-    "per-example-gradients": "H2",
-    "clipping": "H2",
-    "gradient-aggregation": "H2",
-    "noise-scale": "H3",
-    "noise-independence": "H3",
-    "side-paths": "H4",
-    "privacy-accounting": "H5",
-    "released-model": "H6",
-}
 REFUSED, RAISED = "refused", "raised"
 NAMED, MISNAMED, UNDECIDED, CLEAN = (
     "named",
@@ -233,6 +226,8 @@ def _send(part: str, name: str, seed: int, pipe: Any) -> None:  # noqa: ANN401
 
 def kind(row: Row) -> str:
     """Return how a row is counted."""
+    if "as" in row:
+        return str(row["as"])
     outcome = row["outcome"]
     if outcome in (Verdict.INCONCLUSIVE, Verdict.INVALID_RUN):
         return UNDECIDED
@@ -247,7 +242,7 @@ def kind(row: Row) -> str:
 
 def hypotheses(row: Row) -> list[str]:
     """Return the hypotheses of the faults that were reported."""
-    found = (HYPOTHESIS[each["stage"]] for each in row.get("faults", ()))
+    found = (HYPOTHESIS_OF[Stage(each["stage"])] for each in row.get("faults", ()))
     return list(dict.fromkeys(found))
 
 
@@ -326,6 +321,25 @@ def write_csv(path: Path, rows: Iterable[Row], *, undisclosed: bool = False) -> 
             )
 
 
+def page_of(which: str) -> str:
+    """Return what a page says of a set: the counts, and every case that went wrong."""
+    with (RESULTS / f"held_out_{which}.csv").open() as file:
+        rows: list[Row] = [
+            row
+            | {"breaks": row["breaks"] or None, "in_scope": row["in_scope"] == "True"}
+            for row in csv.DictReader(file)
+        ]
+    told = {case.name: case.what for part in SETS[which] for _, case in cases_of(part)}
+    wrong = [
+        f"- `{row['case']}` ({row['breaks'] or 'correct'}"
+        f"{'' if row['in_scope'] else ', out of scope'}), {row['as']}: "
+        f"{' '.join(told[row['case']].split())}"
+        for row in rows
+        if row["as"] != (CLEAN if row["breaks"] is None else NAMED)
+    ]
+    return "\n".join([report(rows), "", *wrong])
+
+
 def wanted(
     parts: Iterable[str], seeds: int, only: Sequence[str] | None
 ) -> Iterator[Row]:
@@ -367,14 +381,24 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--set", choices=list(SETS), required=True, dest="which")
-    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--set", choices=list(SETS), dest="which")
+    parser.add_argument("--store", type=Path)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of a case")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--undisclosed", action="store_true")
+    parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
+    if arguments.page:
+        page = arguments.page.read_text(encoding="utf-8")
+        page = fill_page(
+            page, TABLES, lambda name: page_of(name) if name in SETS else None
+        )
+        arguments.page.write_text(page, encoding="utf-8")
+        return
+    if not arguments.which or not arguments.store:
+        parser.error("--set and --store are needed, or --page alone")
     every = list(wanted(SETS[arguments.which], arguments.seeds, arguments.only))
     if not every:
         sys.exit("there is no such case")

@@ -49,10 +49,10 @@ def test_limits_are_those_of_the_counts(held):
 
 def test_a_bug_without_any_privacy_is_shown_as_such(held):
     row = {**held[0], "title": "none", "truth": "infinite", "ratio": "inf"}
-    seen = {"default": "1 of 2", "caught_by": "clipping: none"}
+    seen = {"default": "1 of 2", "hypothesis": "H2", "caught_by": "clipping: none"}
     counted = {"canary": "Dirac; sums", "caught": "3", "runs": "4"}
     assert bugzoo_results.table([row | seen | counted]).splitlines()[2:] == [
-        "| none | infinite | ∞ | 1 of 2 | clipping: none | Dirac; sums: 3 of 4 |"
+        "| none | infinite | ∞ | 1 of 2 | H2 | clipping: none | Dirac; sums: 3 of 4 |"
     ]
     assert bugzoo_results.table([row | seen | {"runs": ""}]).endswith("none |  |")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from held_out import (
-    HYPOTHESIS,
     SETS,
     cases_of,
     in_a_process,
     kind,
+    page_of,
     report,
     run,
     wanted,
@@ -19,6 +19,7 @@ from sweeping import lines
 
 from dpaudit.game.findings import Stage
 from dpaudit.game.verdict import Verdict
+from dpaudit_lab.held_out.program import HYPOTHESIS_OF
 
 KNOWN = {
     "part": "p",
@@ -29,6 +30,7 @@ KNOWN = {
     "undisclosed": False,
 }
 LAB = Path(__file__).parents[2]
+PAGE = LAB.parent / "docs" / "explanation" / "bug-zoo.md"
 CLEAN = Verdict.NO_VIOLATION_DETECTED
 
 
@@ -38,7 +40,7 @@ def row(outcome, *stages, breaks="H2", **more):
 
 
 def test_every_stage_belongs_to_a_hypothesis():
-    assert {str(stage) for stage in Stage} <= {*HYPOTHESIS}
+    assert {*Stage} == {*HYPOTHESIS_OF}
 
 
 def test_faults_are_named_by_the_hypothesis_of_their_stage():
@@ -111,7 +113,7 @@ def test_a_case_that_takes_too_long_is_stopped():
 
 def test_a_fault_and_a_correct_program_are_audited_once(tmp_path):
     store, table = tmp_path / "held.jsonl", tmp_path / "held.csv"
-    names = ["ten-steps-a-batch", "double-precision"]
+    names = ["cycle-of-loader", "double-precision"]
     every = list(wanted(SETS["developed"], 1, names))
     said = []
     faulty, correct = run(every, store, limit=300, say=said.append)
@@ -138,3 +140,9 @@ def test_undisclosed_cases_are_audited(tmp_path):
     every = list(wanted(SETS["undisclosed"], 1, None))
     for found in run(every, tmp_path / "held.jsonl", limit=300, say=print):
         assert found["outcome"] not in ("refused", "raised")
+
+
+@pytest.mark.parametrize("which", ["developed", "first"])
+def test_the_page_shows_what_the_tables_come_to(which):
+    shown = f"<!-- table: {which} -->\n\n{page_of(which)}\n\n<!-- end -->"
+    assert shown in PAGE.read_text("utf-8")
