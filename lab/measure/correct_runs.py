@@ -6,13 +6,15 @@
 ``opacus``: runs whose sampling, clipping, noise and accounting are Opacus' own, in
 twelve kinds: how gradients are made, micro-batches, schedules of noise and of the
 clipping norm that the accountant is told, canaries as records and in sums, a checkpoint
-half-way, float64. Each is probed before its first step. ``half``: runs in bfloat16,
-through ``SumsAudit`` (a loop of torch) and JAX Privacy, with noise drawn in bfloat16
-and in float32. Noise drawn in bfloat16 is drawn as torch does it, rounded from float32.
+half-way, float64. The step of each is checked before the first and again at steps that
+the key draws. ``half``: runs in bfloat16, through ``SumsAudit`` (a loop of torch) and
+JAX Privacy, with noise drawn in bfloat16 and in float32. Noise drawn in bfloat16 is
+drawn as torch does it, rounded from float32.
 
-Printed are the runs with a fault, and apart from them those whose claim is refuted at
-p <= 0.001, each with its exact upper 99.9 % limit. Fails if any run has a fault, or if
-the lower 99.9 % limit of the share refuted is above 0.001.
+Printed are the runs with a fault, those that end with no violation and every hypothesis
+passed, and apart from them those whose claim is refuted at p <= 0.001, each with its
+exact upper 99.9 % limit. Fails if any run has a fault, or if the lower 99.9 % limit of
+the share refuted is above 0.001.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from dpaudit.accounting import accountant_curve
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.result import Result
 from dpaudit.game.text.findings import sentence, sentences
+from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -97,10 +100,19 @@ def design(epsilon: float = 8.0) -> Design:
 def told(found: Result) -> Outcome:
     """Return what a study keeps of a result."""
     assert found.training is not None
-    checks = found.training.coverage.checks
+    coverage = found.training.coverage
+    checks = coverage.checks
     (noise,) = (check for check in checks if check.stage is Stage.NOISE_SCALE)
+    left = [
+        str(each)
+        for each, status in coverage.hypotheses().items()
+        if status is not Status.PASSED
+    ]
     return {
         "verdict": str(found.verdict),
+        "left": "; ".join(left),
+        "passed": found.verdict is Verdict.NO_VIOLATION_DETECTED and not left,
+        "reason": found.reason,
         "p_value": found.p_value,
         "faults": "; ".join(f"{each.stage}: {sentence(each)}" for each in found.faults),
         "remarks": "; ".join(
@@ -155,7 +167,7 @@ def opacus_run(setting: Setting, rng: np.random.Generator) -> Outcome:
         criterion(model(batch[0]), batch[1]).backward()
         optimizer.step()
 
-    audit.probe(step, records=2)
+    audit.probe(step, records=2, steps=STEPS)
     taken = 0
     while taken < STEPS:
         batches = audit.data_loader
@@ -297,7 +309,7 @@ def sweeps(runs: int) -> dict[str, Sweep]:
     return {
         name: Sweep(
             name=f"correct runs, {name}",
-            revision=2,
+            revision=3,
             function=function,
             settings=[{"kind": kind} for kind in kinds],
             trials=runs,
@@ -311,11 +323,15 @@ def sweeps(runs: int) -> dict[str, Sweep]:
 
 def report(found: dict[str, list[Outcome]]) -> bool:
     """Print what came of each kind; return whether no run has a fault."""
-    print("| kind | runs | faults | refuted, p <= 0.001 | least p | noise checked |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| kind | runs | faults | all passed | refuted, p <= 0.001 | least p | noise "
+        "checked |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for kind, runs in found.items():
         print(
             f"| {kind} | {len(runs)} | {sum(bool(run['faults']) for run in runs)} "
+            f"| {sum(bool(run['passed']) for run in runs)} "
             f"| {sum(run['p_value'] <= LEVEL for run in runs)} "
             f"| {min(run['p_value'] for run in runs):.2g} "
             f"| {sum(bool(run['checked']) for run in runs)} |"

@@ -79,3 +79,21 @@ def test_a_probability_is_one():
 def test_it_is_written_and_read_like_any_record():
     coverage = Coverage.of([made(Stage.SAMPLING, Status.TESTED)], [wrong(1e-6)])
     assert decode(Coverage, encode(coverage), "coverage") == coverage
+
+
+def test_a_hypothesis_passes_if_all_its_stages_were_checked_and_fails_by_any():
+    every = [made(stage, Status.INSPECTED) for stage in Stage]
+    left_out = [each for each in every if each.stage is not Stage.AGGREGATION]
+    for checks in (every, left_out):  # in one process nothing is added up
+        assert {*Coverage.of(checks).hypotheses().values()} == {Status.PASSED}
+    for stage in Stage:
+        found = Coverage.of(every, [fault(stage, "probe.skips")]).hypotheses()
+        failed = [each for each in found if found[each] is Status.FAULT]
+        assert failed == [stage.hypothesis]
+    for left in {*Stage} - {Stage.AGGREGATION}:
+        some = [each for each in every if each.stage is not left]
+        found = Coverage.of(some).hypotheses()
+        assert found.pop(left.hypothesis) is Status.NOT_CHECKED
+        assert {*found.values()} == {Status.PASSED}
+        accepted = Coverage.of(some, accepted=[left]).hypotheses()
+        assert accepted[left.hypothesis] is Status.ACCEPTED

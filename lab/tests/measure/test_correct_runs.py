@@ -19,6 +19,7 @@ def test_a_correct_loop_in_bfloat16_has_no_fault(kind):
 def test_a_correct_run_of_opacus_has_no_fault(kind):
     found = opacus_run({"kind": kind}, np.random.default_rng(0))
     assert (found["faults"], found["remarks"]) == ("", "")
+    assert found["passed"], (found["left"], found["reason"])
 
 
 def test_the_study_makes_three_hundred_runs_and_a_hundred_in_half_precision():
@@ -29,7 +30,13 @@ def test_the_study_makes_three_hundred_runs_and_a_hundred_in_half_precision():
 
 
 def test_the_study_fails_on_a_fault_and_counts_refutations_apart(capsys):
-    fine = {"faults": "", "remarks": "", "p_value": 1.0, "checked": True}
+    fine = {
+        "faults": "",
+        "remarks": "",
+        "p_value": 1.0,
+        "checked": True,
+        "passed": True,
+    }
     assert report({"one": [fine] * 25})
     assert report({"one": [fine] * 24 + [{**fine, "p_value": 1e-4}]})
     assert "refuted at p <= 0.001: 1 of 25" in capsys.readouterr().out

@@ -27,6 +27,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import (
     FALSE_POSITIVE_RATE,
     Finding,
+    Hypothesis,
     Stage,
     Status,
     not_checked,
@@ -78,6 +79,8 @@ class Coverage:
         (9, 'not checked')
         >>> [str(check.stage) for check in coverage.missing()]
         ['batch-sampling', 'per-example-gradients', 'clipping', 'side-paths']
+        >>> [str(each) for each in coverage.hypotheses().values()][:3]
+        ['not checked', 'not checked', 'not checked']
     """
 
     checks: tuple[Check, ...]
@@ -142,6 +145,30 @@ class Coverage:
             for check in self.checks
             if check.stage in NEEDED.values() and check.status is Status.NOT_CHECKED
         )
+
+    def hypotheses(self) -> dict[Hypothesis, Status]:
+        """Return what became of each hypothesis of the accountant's theorem.
+
+        It failed if a fault was found at one of its stages, and was not checked if one
+        of them was not. Adding up counts only if it was checked: in one process, where
+        a batch is not divided, there is nothing to check.
+        """
+        return {each: self._outcome(each) for each in Hypothesis}
+
+    def _outcome(self, hypothesis: Hypothesis) -> Status:
+        if any(
+            fault.stage is not None and fault.stage.hypothesis is hypothesis
+            for fault in self.faults
+        ):
+            return Status.FAULT
+        found = {
+            check.status
+            for check in self.checks
+            if check.stage.hypothesis is hypothesis
+            and check.stage is not Stage.AGGREGATION
+        }
+        unchecked = (Status.NOT_CHECKED, Status.ACCEPTED)
+        return next((each for each in unchecked if each in found), Status.PASSED)
 
     def stages(self, status: Status) -> tuple[Stage, ...]:
         """Return the stages that were checked in this way."""

@@ -31,6 +31,7 @@ __all__ = [
     "NOISE_SHARE",
     "SAMPLING_SHARE",
     "Finding",
+    "Hypothesis",
     "Stage",
     "Status",
     "agree",
@@ -54,6 +55,33 @@ Number: TypeAlias = Scalar | np.generic
 
 
 @final
+class Hypothesis(StrEnum):
+    """What the accountant's theorem supposes of a run, H1 to H6.
+
+    A run that satisfies all of them is private, whatever else it does.
+
+    Attributes:
+        INDEPENDENT_BATCHES: Each private step uses one fresh batch, which holds each
+            record independently at the accounted rate.
+        BOUNDED_SENSITIVITY: One record changes the sum before noise by at most the
+            clipping norm.
+        FRESH_NOISE: The noise of a step is Gaussian, of the accounted scale, and
+            independent of everything else.
+        NOISY_SUMS_ONLY: What comes after depends on records through the noisy sums
+            alone.
+        COMPLETE_ACCOUNTING: The accountant was told everything.
+        RELEASED_MODEL: The released model is the one that was trained.
+    """
+
+    INDEPENDENT_BATCHES = "independent-batches"
+    BOUNDED_SENSITIVITY = "bounded-sensitivity"
+    FRESH_NOISE = "fresh-noise"
+    NOISY_SUMS_ONLY = "noisy-sums-only"
+    COMPLETE_ACCOUNTING = "complete-accounting"
+    RELEASED_MODEL = "released-model"
+
+
+@final
 class Stage(StrEnum):
     """A pipeline stage between a record and the model, in the order they are passed."""
 
@@ -66,6 +94,24 @@ class Stage(StrEnum):
     ACCOUNTING = "privacy-accounting"
     SIDE_PATHS = "side-paths"
     RELEASED_MODEL = "released-model"
+
+    @property
+    def hypothesis(self) -> Hypothesis:
+        """The hypothesis of which this is a part."""
+        return _HYPOTHESES[self]
+
+
+_HYPOTHESES: Final[Mapping[Stage, Hypothesis]] = {
+    Stage.SAMPLING: Hypothesis.INDEPENDENT_BATCHES,
+    Stage.GRADIENTS: Hypothesis.BOUNDED_SENSITIVITY,
+    Stage.CLIPPING: Hypothesis.BOUNDED_SENSITIVITY,
+    Stage.AGGREGATION: Hypothesis.BOUNDED_SENSITIVITY,
+    Stage.NOISE_SCALE: Hypothesis.FRESH_NOISE,
+    Stage.NOISE_INDEPENDENCE: Hypothesis.FRESH_NOISE,
+    Stage.ACCOUNTING: Hypothesis.COMPLETE_ACCOUNTING,
+    Stage.SIDE_PATHS: Hypothesis.NOISY_SUMS_ONLY,
+    Stage.RELEASED_MODEL: Hypothesis.RELEASED_MODEL,
+}
 
 
 @final

@@ -15,6 +15,7 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from dpaudit.game.findings import Hypothesis as Hypotheses
 from dpaudit.game.findings import Stage
 
 __all__ = ["HYPOTHESIS_OF", "RECORDS", "Case", "Program", "private", "table"]
@@ -25,17 +26,9 @@ _FEATURES, _CLASSES, _HIDDEN = 24, 5, 80
 Step: TypeAlias = Callable[[Any], object]
 Hypothesis: TypeAlias = Literal["H1", "H2", "H3", "H4", "H5", "H6"]
 
-# Which hypothesis of the accountant's theorem a stage of the training is held against.
-HYPOTHESIS_OF: Final[Mapping[Stage, Hypothesis]] = {
-    Stage.SAMPLING: "H1",
-    Stage.GRADIENTS: "H2",
-    Stage.CLIPPING: "H2",
-    Stage.AGGREGATION: "H2",
-    Stage.NOISE_SCALE: "H3",
-    Stage.NOISE_INDEPENDENCE: "H3",
-    Stage.SIDE_PATHS: "H4",
-    Stage.ACCOUNTING: "H5",
-    Stage.RELEASED_MODEL: "H6",
+# Which hypothesis a stage of the training is a part of.
+HYPOTHESIS_OF: Final[Mapping[Stage, str]] = {
+    stage: f"H{1 + [*Hypotheses].index(stage.hypothesis)}" for stage in Stage
 }
 
 
