@@ -4,6 +4,7 @@
     python lab/measure/training_cost.py memory      # growth of the largest memory
     python lab/measure/training_cost.py steps       # time of a step, early and late
     python lab/measure/training_cost.py noise       # what watching the noise adds
+    python lab/measure/training_cost.py checks      # what the default checks add
 
 ``ghost``: a network of 2.1 million parameters on pictures of 784 numbers, batches of
 256, ghost clipping, 100,000 canary coordinates with 1 or 10 canaries each; once without
@@ -13,14 +14,20 @@ steps each; what is compared is the CPU time of all threads of the process. One 
 ``dpaudit-lab benchmark --only adapters`` is a shorter comparison of two of them.
 ``noise``: one audited training, whose noise is watched in some turns and not in others;
 and the memory of the watch by itself, at the 240 coordinates that it has at most.
+``checks``: an audit that is given the model and the accountant, as the default one is:
+its opening with a check of the step; ordinary steps over plain ones, 20 pairs, and how
+much longer they take; and the checks at secret steps, of a run of so many steps.
+Processes that copies of this one are count as well.
 """
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
 import tracemalloc
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +36,7 @@ from dpaudit.training.noise import MOST_WATCHED, NoiseWatch
 from dpaudit_lab.benchmark.adapters import KINDS, training
 from dpaudit_lab.power.timing import cpu, ratio_of
 
+COMMANDS = "time", "memory", "steps", "noise", "checks"
 PAIRS = 20
 CASES = {
     "ghost, s = 1": ("ghost", 1, True),
@@ -131,6 +139,50 @@ def noise(count: int) -> None:
         )
 
 
+def checks(count: int) -> None:
+    """Weigh opening, ordinary steps and secret steps of an audit that checks all."""
+    for kind, whole in (("digits", 5000), ("ghost", 400)):
+        plain, _ = training(KINDS[kind], audited=False)
+        ordinary, _ = training(KINDS[kind], audited=True, checked=True)
+        for steps in (plain, ordinary):
+            steps(5)
+        pairs = [(cpu(ordinary, count), cpu(plain, count)) for _ in range(PAIRS)]
+        ratio = ratio_of(*zip(*pairs, strict=True))
+        more = np.median([a - b for a, b in pairs]) / count
+        each = np.median([b for _, b in pairs]) / count
+        print(
+            f"{kind}: ordinary steps {ratio} of plain ones of {1e3 * each:.1f} ms, "
+            f"{1e3 * more:.2f} ms more; {PAIRS} pairs of {count}"
+        )
+        steps, audit = training(KINDS[kind], audited=True, checked=True)
+        begun = everywhere()
+        audit.probe(vars(steps)["step"], steps=whole)
+        opening = everywhere() - begun
+        checks = audit._stages.step_checks
+        planned, between = len(checks._due), checks.between
+        checks._due = [3, 6, 9][:planned]  # not at secret steps, to be soon done
+        spent = []
+
+        def timed(made: int, between: Any = between, spent: Any = spent) -> Any:  # noqa: ANN401
+            begun, found = everywhere(), list(between(made))
+            spent.append(everywhere() - begun)
+            return found
+
+        checks.between = timed
+        steps(12)
+        total = sum(sorted(spent)[-planned:]) if planned else 0.0
+        print(
+            f"{kind}: opening {opening:.1f} s; {planned} checks at secret steps, "
+            f"{total:.1f} s, {100 * total / (whole * each):.1f} % of a run of {whole} "
+            f"steps ({whole * each:.0f} s)"
+        )
+
+
+def everywhere() -> float:
+    """Return the CPU seconds of this process and of those that it waited for."""
+    return sum(os.times()[:4])
+
+
 def weighed(steps: int) -> tuple[int, int, float]:
     """Return the bytes that a watch holds and saves, and its CPU time in seconds."""
     rng = np.random.default_rng(0)
@@ -154,7 +206,7 @@ def weighed(steps: int) -> tuple[int, int, float]:
 def main() -> None:
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["time", "memory", "steps", "noise", "peak"])
+    parser.add_argument("what", choices=[*COMMANDS, "peak"])
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--steps", type=int, default=10, help="of each turn")
     arguments = parser.parse_args()
@@ -166,6 +218,8 @@ def main() -> None:
         flat()
     elif arguments.what == "noise":
         noise(arguments.steps)
+    elif arguments.what == "checks":
+        checks(arguments.steps)
     else:
         kind, size, audited = arguments.rest
         peak(kind, int(size), audited=audited == "1")

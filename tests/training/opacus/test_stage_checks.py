@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
-from dpaudit.training.opacus import audit_opacus
+from dpaudit.training.opacus import audit_opacus, side_effects
 from dpaudit.training.opacus.sampler import SampledBatches
 
 # Opacus warns of noise that is not secure, which tests do not need to be.
@@ -281,6 +281,27 @@ def test_what_changes_beside_the_optimizer_keeps_a_verdict_from_being_clean():
     assert "these changed as well: seen" in sentences(
         result.training.coverage.checks[[*Stage].index(Stage.SIDE_PATHS)].findings
     )
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool),
+        *(torch.complex64, torch.uint8),
+    ],
+)
+def test_every_number_of_a_tensor_counts_wherever_it_lies(dtype):
+    whole = (torch.arange(1001) % 2).to(dtype)
+    shapes = whole, whole[1:], whole[3:10], whole[0], whole[::3], whole[:1000]
+    for tensor in (*shapes, whole[:1000].view(25, 40).t()):
+        mark = side_effects._Mark("weight", {}, "weight", tensor, 1)
+        before = int(mark.bits())
+        flat = tensor.clone().reshape(-1)
+        for place in {0, len(flat) // 2, len(flat) - 1}:
+            other = flat.clone()
+            other[place] = 1 - int(other[place].real)
+            assert int(mark._replace(tensor=other).bits()) != before
+        assert int(mark._replace(tensor=flat).bits()) == before
 
 
 def test_weights_written_past_torchs_count_are_noticed():

@@ -85,9 +85,16 @@ _STEPS = 10
 
 
 def training(
-    kind: Kind, *, audited: bool, per_coordinate: int = 1, knows_real_sums: bool = True
+    kind: Kind,
+    *,
+    audited: bool,
+    per_coordinate: int = 1,
+    knows_real_sums: bool = True,
+    checked: bool = False,
 ) -> tuple[Callable[[int], None], Any]:
     """Return what makes so many steps of a training, and the audit if there is one.
+
+    ``steps.step`` of what makes them is the step on a batch.
 
     Args:
         kind: What is trained.
@@ -95,6 +102,8 @@ def training(
         per_coordinate: Canaries at each coordinate.
         knows_real_sums: Whether the guesser is told what real records put into the
             sums.
+        checked: Whether the audit is given the model and the accountant, and looks at
+            all stages, as the default audit does.
     """
     torch, opacus = _torch_and_opacus()
     torch.set_num_threads(1)
@@ -108,7 +117,8 @@ def training(
     data = torch.utils.data.TensorDataset(
         torch.randn(kind.records, kind.inputs), torch.randint(10, (kind.records,))
     )
-    made = opacus.PrivacyEngine().make_private(
+    engine = opacus.PrivacyEngine()
+    made = engine.make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
         data_loader=torch.utils.data.DataLoader(data, batch_size=kind.batch),
@@ -122,7 +132,12 @@ def training(
     audit = None
     if audited:
         audit = _audit(
-            optimizer, loader, kind, per_coordinate, knows_real_sums=knows_real_sums
+            optimizer,
+            loader,
+            kind,
+            per_coordinate,
+            knows_real_sums=knows_real_sums,
+            **({"model": model, "accountant": engine.accountant} if checked else {}),
         )
 
     def batches() -> Iterator[Any]:
@@ -131,13 +146,17 @@ def training(
 
     endless = batches()
 
+    def step(batch: Any) -> None:  # noqa: ANN401 (what a loader yields)
+        inputs, labels = batch
+        optimizer.zero_grad()
+        criterion(model(inputs), labels).backward()
+        optimizer.step()
+
     def steps(count: int) -> None:
         for _ in range(count):
-            inputs, labels = next(endless)
-            optimizer.zero_grad()
-            criterion(model(inputs), labels).backward()
-            optimizer.step()
+            step(next(endless))
 
+    vars(steps)["step"] = step
     return steps, audit
 
 
@@ -148,6 +167,7 @@ def _audit(
     per_coordinate: int,
     *,
     knows_real_sums: bool,
+    **more: Any,  # noqa: ANN401 (arguments of the audit)
 ) -> Any:  # noqa: ANN401 (of an extra)
     from dpaudit.game.coins import Key  # noqa: PLC0415
     from dpaudit.game.design import Design  # noqa: PLC0415
@@ -167,6 +187,7 @@ def _audit(
         design=design,
         key=Key.generate(),
         knows_real_sums=knows_real_sums,
+        **more,
     )
 
 
