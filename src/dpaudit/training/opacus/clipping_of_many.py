@@ -4,8 +4,10 @@ A probe lets a few records leave the batch, one at a time. Clipping may treat th
 well and others not: those of a rare class, of a large weight, at the end of a batch.
 So just before clipping each of some hundred records is given a large gradient at a
 coordinate of its own: first in every parameter, then in one of them. What the clipped
-sum holds there is what clipping leaves of that record. Where per-record gradients do
-not exist, as with ghost clipping, this cannot be asked.
+sum holds there is what clipping leaves of that record, unless the sum is changed as a
+whole, as by a projection. So the record of which most is left is then given none, and
+what counts is how much that changes the sum. Where per-record gradients do not exist,
+as with ghost clipping, this cannot be asked.
 """
 
 from collections.abc import Callable
@@ -37,12 +39,11 @@ def left_of_many(
         whole = all(isinstance(each, torch.Tensor) for each in grads)
         if whole and not found and len({len(each) for each in grads}) == 1:
             norm = float(optimizer.max_grad_norm)
-            parts = [
-                _left(clip, optimizer, grads, norm, alone=alone)
+            most = max(
+                _most(clip, optimizer, grads, norm, alone=alone)
                 for alone in (False, True)
-            ]
-            most = float(torch.stack(parts).max().sqrt()) / norm
-            found.append((len(grads[0]), most))
+            )
+            found.append((len(grads[0]), most / norm))
             for parameter, grad in zip(optimizer.params, grads, strict=True):
                 parameter.grad_sample, parameter.summed_grad = grad, None
         clip()
@@ -52,17 +53,37 @@ def left_of_many(
     return found[0] if found else None
 
 
-def _left(
+def _most(
     clip: Callable[[], object],
     optimizer: DPOptimizer,
     grads: list[torch.Tensor],
     norm: float,
     *,
     alone: bool,
-) -> torch.Tensor:
-    """Return for each record the squared norm of what clipping leaves of it."""
+) -> float:
+    """Return how much the record of which clipping leaves most changes the sum."""
     count = len(grads[0])
+    whole = _clipped(clip, optimizer, grads, norm, alone=alone)
     left = torch.zeros(count, dtype=torch.float64)
+    for part in whole:
+        left[: min(count, len(part))] += part[:count].square()
+    most = int(left.argmax())
+    rest = _clipped(clip, optimizer, grads, norm, alone=alone, without=most)
+    squares = [(a - b).square().sum() for a, b in zip(whole, rest, strict=True)]
+    return float(torch.stack(squares).sum().sqrt())
+
+
+def _clipped(
+    clip: Callable[[], object],
+    optimizer: DPOptimizer,
+    grads: list[torch.Tensor],
+    norm: float,
+    *,
+    alone: bool,
+    without: int | None = None,
+) -> list[torch.Tensor]:
+    """Return the clipped sum of large gradients, one of each record but one."""
+    count = len(grads[0])
     for number, (parameter, grad) in enumerate(
         zip(optimizer.params, grads, strict=True)
     ):
@@ -70,10 +91,12 @@ def _left(
         at = torch.arange(min(count, own.shape[1]))
         if alone:
             at = at[at % len(grads) == number]
+        if without is not None:
+            at = at[at != without]
         own[at, at] = _LARGE * norm
         parameter.grad_sample, parameter.summed_grad = own.view_as(grad), None
     clip()
-    for parameter in optimizer.params:
-        flat = parameter.summed_grad.detach().reshape(-1)[:count].double()
-        left[: len(flat)] += flat.square()
-    return left
+    return [
+        parameter.summed_grad.detach().reshape(-1).double()
+        for parameter in optimizer.params
+    ]
