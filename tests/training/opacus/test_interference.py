@@ -166,6 +166,27 @@ def test_several_rows_of_a_record_differ_in_nothing():
         assert set(found) == {"compared"}, found
 
 
+def test_rows_that_fill_a_batch_up_differ_in_nothing():
+    """As many as are needed for 64, with weight 0."""
+    program = Program()
+
+    def step(batch):
+        inputs, labels = batch
+        room = 64 - len(inputs)
+        inputs = torch.cat([inputs, torch.zeros(room, 6)])
+        labels = torch.cat([labels, torch.zeros(room, dtype=int)])
+        program.optimizer.zero_grad()
+        losses = nn.functional.cross_entropy(
+            program.model(inputs), labels, reduction="none"
+        )
+        (losses * (torch.arange(64) < 64 - room)).sum().backward()
+        program.optimizer.step()
+
+    program.step = step
+    found, _ = program.check()
+    assert set(found) == {"compared"}, found
+
+
 def test_dropout_differs_in_nothing():
     dropout = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 2))
     found, _ = Program(model=dropout).check()
@@ -265,6 +286,16 @@ def divided_by_size(program):
     return "held", "optimizer.state[key 0]['momentum_buffer']"
 
 
+def cut(program):
+    """So that another record comes in where one is left out."""
+
+    def step(batch):
+        program.plain([part[:30] for part in batch])
+
+    program.step = step
+    return "coupled", None
+
+
 def centred(program):
     def step(batch):
         inputs, labels = batch
@@ -277,6 +308,7 @@ def centred(program):
 FAULTS = [
     divided_by_size,
     centred,
+    cut,
     rate_by_loss,
     norm_by_gradients,
     largest_only,

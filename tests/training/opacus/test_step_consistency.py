@@ -311,6 +311,26 @@ def test_batches_in_store_are_used_once():
     assert 0 < found["more"] <= 9
 
 
+def fewer_rows(result):
+    return [
+        each.numbers
+        for each in result.sanity_checks
+        if each.code == "sampling.fewer_rows"
+    ]
+
+
+def test_batches_that_are_cut_are_noticed_and_parts_and_spare_ones_are_not():
+    def cut(_, step, loader):
+        for pixels, labels in loader:
+            step((pixels[:15], labels[:15]))
+
+    result = audited(cut)
+    assert result.verdict == "inconclusive"
+    (found,) = fewer_rows(result)
+    assert found["rows"] == 15 < found["records"]
+    assert not fewer_rows(audited(half_of_them_in_parts))
+
+
 def added_up_at_once(run, _, loader):
     run.model.allow_grad_accumulation()
     for k, (pixels, labels) in enumerate(loader):

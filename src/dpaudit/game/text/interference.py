@@ -185,8 +185,8 @@ FAULTS: Final[Mapping[str, FaultText]] = {
     "interference.coupled": FaultText(
         what="the gradient of a {record} depends on other {record}s of its batch, so "
         "that the proof of privacy does not hold",
-        measured="other gradients of {lost} of {kept} {record}s once the rest of the "
-        "batch was exchanged",
+        measured="other gradients of {lost} of {kept} {record}s once others of the "
+        "batch were exchanged or left out",
         expected="the same gradients",
         cause="{record}s of a batch meet: its statistics, {record}s that are mixed, "
         "weights or a loss over all of them",

@@ -33,6 +33,10 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "had handed over {record}s for them (step {step}: {rows} rows, {records} "
     "{record}s); rows from elsewhere may be among them, such as public data or earlier "
     "batches",
+    "sampling.fewer_rows": "{fewer} of {steps} steps clipped fewer rows than the "
+    "loader had handed over {record}s for them (step {step}: {rows} rows, {records} "
+    "{record}s): if a batch is cut to a size, its other {record}s decide which are "
+    "left out",
     "sampling.other_loader": "it is not known which batch {unknown} of {steps} steps "
     "used; train on the loader that make_private returned, or draw your samples with a "
     "DataLoader of its data set (batch_sampler=...)",

@@ -230,7 +230,9 @@ class Interference:
             judged.find_again(world, kept=batches.kept(kind), size=batches.size)
             steps += world.steps
         if steps:
-            judged.judge_fewer(run(batches.fewer, own_noise=own))
+            fewer = run(batches.fewer, own_noise=own)
+            judged.judge_fewer(fewer)
+            judged.find_rest(fewer)
         if not steps:
             yield not_checked(Stage.SIDE_PATHS, "interference.no_update")
             return
@@ -521,13 +523,31 @@ class _Judged:
             size: How many records each batch has.
         """
         first = self._first
-        drawn = {path for path in first.after_first(world) if path.startswith("random")}
-        if not kept or drawn or not len(first.rows) == len(world.rows) == size:
+        if kept and len(first.rows) == len(world.rows) == size:
+            self._find(first.rows[:kept], world)
+
+    def find_rest(self, world: _World) -> None:
+        """Look for the gradients of a world with a record fewer among those with it.
+
+        Gradients of zero may fill a batch up.
+        """
+        self._find([norm for norm in world.rows if norm > 0], world, rest=True)
+
+    def _find(self, norms: list[float], world: _World, *, rest: bool = False) -> None:
+        """Report gradients of one world that the other does not have.
+
+        Args:
+            norms: Theirs: of the first world, or of the other one.
+            world: The other world.
+            rest: Whether they are of that.
+        """
+        first = self._first
+        if any(path.startswith("random") for path in first.after_first(world)):
             return
-        lost = _lost(first.rows[:kept], world.rows)
+        lost = _lost(norms, first.rows if rest else world.rows)
         if lost and not _lost(first.rows, self._same_again().rows):
             coupled = partial(fault, Stage.GRADIENTS)
-            self._note(coupled, "coupled", lost=lost, kept=kept)
+            self._note(coupled, "coupled", lost=lost, kept=len(norms))
 
     def _explain(self, kind: str, differ: set[str], back: str) -> None:
         first, again = self._first, self._same_again()
@@ -665,7 +685,7 @@ def batches_of(
             size=size,
             first=batch(first),
             others=others,
-            fewer=batch(first[:-1]),
+            fewer=batch(first[1:]),
             second=batch(2 * size + first),
         )
 

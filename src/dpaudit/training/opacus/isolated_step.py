@@ -75,15 +75,28 @@ class IsolatedStep:
 
     Attributes:
         sums: The sum that would have been given noise, for each parameter; one list
-            for each step that the wrapped optimizer would have made.
+            for each step that the wrapped optimizer would have made. A step that was
+            given no noise is none of them, if another was.
         others: Optimizers beside the private one that stepped.
         before: Parameters and buffers, each with its value before the step.
     """
 
     def __init__(self) -> None:
-        self.sums: list[Sums] = []
+        self._steps: list[tuple[Sums, bool]] = []
+        self.noised = False  # since the last step
         self.others: list[torch.optim.Optimizer] = []
         self.before: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    @property
+    def sums(self) -> list[Sums]:
+        """See above."""
+        noised = [sums for sums, noised in self._steps if noised]
+        return noised or [sums for sums, _ in self._steps]
+
+    def add(self, sums: Sums) -> None:
+        """Take note of what a step of the wrapped optimizer was given."""
+        self._steps.append((sums, self.noised))
+        self.noised = False
 
 
 @contextmanager
@@ -106,10 +119,15 @@ def isolated_step(
     if optimizer.generator is not None:
         own.append(optimizer.generator)
     seen, inner = IsolatedStep(), optimizer.original_optimizer
+    give_noise = optimizer.add_noise
+
+    def add_noise() -> None:
+        seen.noised = True
+        give_noise()
 
     def read(*_: object, **__: object) -> None:
         times = divisor(optimizer)
-        seen.sums.append([p.grad.detach() * times for p in optimizer.params])
+        seen.add([p.grad.detach() * times for p in optimizer.params])
         for parameter in optimizer.params:  # with noise it would say nothing either
             parameter.grad = torch.zeros_like(parameter)
 
@@ -122,6 +140,7 @@ def isolated_step(
         _no_other_private(optimizer),
         _other_optimizers(inner, seen),
         patched(inner, "step", read),
+        patched(optimizer, "add_noise", add_noise),
         ExitStack() as without_noise,
     ):
         for module in noise_modules():

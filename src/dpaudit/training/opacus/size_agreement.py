@@ -14,7 +14,7 @@ their sum is larger than a mean of ``t - 6 sqrt(t)`` by chance once in 10 millio
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from math import log, log1p, sqrt
+from math import lgamma, log, log1p, sqrt
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ __all__ = ["log_likeliest_size", "reused_batches"]
 
 _ETA: Final = 0.46883  # the constant of the bound, rounded up
 _LUCK: Final = 6  # standard deviations
-_LAGS: Final = 2  # that are tried
+_LAGS: Final = 3  # ways that are tried
 
 
 def log_likeliest_size(total: int, count: int, *, rate: float) -> float:
@@ -52,8 +52,9 @@ def reused_batches(
 
     It is asked whether each has as many rows as the batch of the step before, or as
     that of the first step so far back as there were steps with a batch at first: so
-    batches come back at once, or in turns. The p-value is that of so many batches that
-    agree, if these steps have batches of their own, of which nothing is known.
+    batches come back at once, or in turns. And whether so many steps together have as
+    many rows as the first batches, in any order. The p-value is that of so many batches
+    that agree, if these steps have batches of their own, of which nothing is known.
 
     Args:
         at: Numbers of the steps without a batch, from 1; all others used one each.
@@ -85,7 +86,25 @@ def reused_batches(
         if len(right):
             log_p = log_tails(len(right), len(tried), log_odds)[0] + log(_LAGS)
             best = min(best, (int(np.isin(used, right).sum()), log_p), key=_log_p)
-    return best
+    return min(best, _in_any_order(at, clipped, handed, likeliest), key=_log_p)
+
+
+def _in_any_order(
+    at: Sequence[int],
+    rows: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    likeliest: float,
+) -> tuple[int, float]:
+    """Return how many steps used the first batches in another order, and log p."""
+    count = at[0] - 1
+    rounds = len(at) // count if 1 < count <= len(sizes) else 0
+    together = np.asarray(at)[: rounds * count] == at[0] + np.arange(rounds * count)
+    if not rounds or not together.all():
+        return 0, 0.0
+    every = np.sort(rows[: rounds * count].reshape(rounds, count))
+    again = int((every == np.sort(sizes[:count])).all(1).sum())
+    log_p = count * likeliest + lgamma(count + 1) + log(rounds * _LAGS)
+    return (again * count, log_p) if again and log_p < 0 else (0, 0.0)
 
 
 def _log_p(found: tuple[int, float]) -> float:

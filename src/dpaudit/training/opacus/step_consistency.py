@@ -66,6 +66,10 @@ _COUNTS: Final = (
     "first_more",  # step, rows and records
     "rows",
     "records",
+    "fewer_rows",
+    "first_fewer",  # likewise
+    "few_rows",
+    "few_records",
     "spare",  # records that were handed over and may be used in a later step
 )
 
@@ -163,7 +167,7 @@ class StepConsistency:
         counts, rows, fresh = self._counts, self._rows, batches.fresh()
         live, parts = self._live, self._parts
         self._rows = self._live = self._parts = 0
-        counts["spare"] += sum(fresh)
+        waiting, counts["spare"] = counts["spare"], counts["spare"] + sum(fresh)
         if not private:
             return True
         counts["private"] += 1
@@ -185,6 +189,12 @@ class StepConsistency:
             if counts["more_rows"] == 1:
                 step = self.steps.count + 1
                 counts |= {"first_more": step, "rows": rows, "records": records}
+        # One row may stand in for an empty batch.
+        elif rows < records and not waiting and len(fresh) == 1 < records:
+            counts["fewer_rows"] += 1
+            if counts["fewer_rows"] == 1:
+                first = {"few_rows": rows, "few_records": records}
+                counts |= {"first_fewer": self.steps.count + 1, **first}
         # Once there is a step for each batch, none is left for later.
         left = max(records - rows, 0)
         counts["spare"] = left * (batches.handed > counts["own"])
@@ -257,6 +267,15 @@ class StepConsistency:
                 step=counts["first_more"],
                 rows=counts["rows"],
                 records=counts["records"],
+            )
+        if counts["fewer_rows"] and not self.own_rows:
+            yield inconclusive(
+                "sampling.fewer_rows",
+                fewer=counts["fewer_rows"],
+                steps=steps,
+                step=counts["first_fewer"],
+                rows=counts["few_rows"],
+                records=counts["few_records"],
             )
 
     def faults(self, rate: float) -> Iterator[Finding]:
