@@ -797,3 +797,19 @@ def test_a_sum_of_tensors_without_opacus(clipped):
     found = probe_sum(clipped_sum, {"x": inputs}, norm=1.0)
     assert [fault.stage for fault in found.faults] == [Stage.CLIPPING] * (not clipped)
     assert found.layers.keys() == {"the sum"}
+
+
+def test_a_collator_that_fills_batches_up_is_asked_without_each_record():
+    """With copies of the first records, whose share of the sum is then twice C."""
+    program = private()
+    inputs, labels = program.batch
+
+    def collate(rows):
+        chosen = [*rows, *rows[: N + 4 - len(rows)]]
+        return inputs[chosen], labels[chosen]
+
+    program.batch = collate(range(N))
+    found = program.probe(collate=collate, collated=N)
+    assert found.own_rows
+    assert [fault.code for fault in found.faults] == ["probe.leaving"]
+    assert 1.5 < found.change < 3.1

@@ -158,6 +158,13 @@ FAULTS: Final[Mapping[str, FaultText]] = {
             "or now and then",
         },
     ),
+    "noise.default_seed": FaultText(
+        what="the noise comes from a generator that nobody seeded, which gives the "
+        "same numbers in every process",
+        measured="the seed that torch gives to every new Generator",
+        expected="a seed that nobody knows",
+        cause="torch.Generator() as noise_generator; call its seed(), or leave it out",
+    ),
     "noise.broadcast": FaultText(
         what=lambda v: (
             f"the noise of {parameters(v.subject)} is the same in several "

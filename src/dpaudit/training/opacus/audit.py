@@ -36,7 +36,7 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, noted
+from dpaudit.game.findings import Finding, Stage, fault, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.privacy.guarantees import Guarantee
@@ -384,15 +384,19 @@ class OpacusAudit:
         return (noted("clipping.per_parameter"),)
 
     def _seeded(self) -> tuple[Finding, ...]:
-        """Say so if the noise can be made again from a number that somebody chose."""
+        """Say so if the noise can be made again from a number that somebody chose.
+
+        A generator that nobody seeded has the same number everywhere: no secret.
+        """
         generator = self._optimizer.generator
-        seed = (generator or torch.default_generator).initial_seed()
-        # Seeds that the system draws are longer; a new Generator's is always the same.
-        chosen = seed < _LONG_SEED or seed == torch.Generator().initial_seed()
-        if self._optimizer.secure_mode or not chosen:
+        if self._optimizer.secure_mode:
             return ()
-        # Results are published, so the seed itself is never named.
-        return (noted("noise.fixed_seed"),)
+        if generator and generator.initial_seed() == torch.Generator().initial_seed():
+            return (fault(Stage.NOISE_INDEPENDENCE, "noise.default_seed"),)
+        seed = (generator or torch.default_generator).initial_seed()
+        # Seeds that the system draws are longer. Results are published, so the seed
+        # itself is never named.
+        return (noted("noise.fixed_seed"),) if seed < _LONG_SEED else ()
 
 
 def _gather(optimizer: DPOptimizer) -> Gather | None:

@@ -101,6 +101,7 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
     batch: Batch,
     *,
     collate: Collate | None = None,
+    collated: int = 0,
     records: int = 8,
     generators: Sequence[torch.Generator] = (),
     seed: int = 0,
@@ -122,6 +123,8 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
             for each, in the order of their gradients; all else is left as it is.
         collate: From numbers of these records to a batch of them, as the loader makes
             it: then it is also asked whether it matters with whom a record is collated.
+        collated: How many records that takes. If it makes more or fewer rows of them,
+            records leave by being left out there.
         records: How many of them leave, those with the largest gradients first.
         generators: Random generators that the step draws from besides torch's,
             numpy's and Python's own.
@@ -144,7 +147,7 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
         seed=seed,
         apart=apart,
     )
-    return _Examination(runner, records, collate).result()
+    return _Examination(runner, records, collate, collated).result()
 
 
 @final
@@ -152,9 +155,14 @@ class _Examination:
     """The questions, in order, and what came of them."""
 
     def __init__(
-        self, runner: OpacusStepRunner, records: int, collate: Collate | None
+        self,
+        runner: OpacusStepRunner,
+        records: int,
+        collate: Collate | None,
+        collated: int,
     ) -> None:
-        self._runner, self._records, self._collate = runner, records, collate
+        self._runner, self._records = runner, records
+        self._collate, self._collated = collate, collated
         self._asked = Questions(runner)
         self._found = self._asked.measured
         self._removal: float | None = None
@@ -186,10 +194,10 @@ class _Examination:
         if not len(positive) or not bool(torch.isfinite(first.norms).all()):
             return self._unseen("probe.no_gradients")
         rows = len(first.norms)
-        if rows != runner.size:
+        if rows != runner.size or self._cut_or_filled_up():
             if self._only_dropout_is_random():
                 return self._as_a_whole(first, positive)
-            if not self._finds_rows(first):
+            if self._cut_or_filled_up() or not self._finds_rows(first):
                 return self._unseen("probe.rows_not_records")
             first = runner.run(self._everyone)
             positive = first.norms[first.norms > 0]
@@ -226,9 +234,11 @@ class _Examination:
         Or else, where a step makes several gradients of a record, or one of several, as
         many as most of the batch has rows for.
         """
-        count = len(seen.norms)
-        if not holds_records(self._runner.batch, count):
-            count = records_in(self._runner.batch)
+        count, batch = len(seen.norms), self._runner.batch
+        if self._cut_or_filled_up():
+            count = self._collated
+        elif not holds_records(batch, count):
+            count = records_in(batch)
         if count < 3:
             raise InvalidInputError(
                 f"a probe needs 3 records or more in its batch, got {count}. If it "
@@ -249,7 +259,7 @@ class _Examination:
                 allowed = self._asked.allowed(whole)
                 found.tolerance = max(found.tolerance, allowed)
                 for i in range(runner.size):
-                    rest = runner.run(np.delete(self._everyone, i), scale=scale)
+                    rest = self._rest(i, scale)
                     changes[i] = self._asked.size((1.0, whole), (-1.0, rest))
                     self._asked.note(Question.CHANGE, changes[i], 1 + allowed)
         change = found.largest[Question.CHANGE]
@@ -265,6 +275,18 @@ class _Examination:
             beside=tuple(sorted({*first.beside, *_optimizers(first.others)})),
             faults=(leaving,) if Question.CHANGE in found.over else (),
         )
+
+    def _rest(self, i: int, scale: float) -> StepRun:
+        """Return what the step shows without one of the records."""
+        others = np.delete(self._everyone, i)
+        if self._collate is None or not self._cut_or_filled_up():
+            return self._runner.run(others, scale=scale)
+        return self._runner.run_on(self._collate(others.tolist()), scale=scale)
+
+    def _cut_or_filled_up(self) -> bool:
+        """Return whether batches have other rows than the records that they are of."""
+        count = self._collated
+        return count > 0 and not holds_records(self._runner.batch, count)
 
     def _finds_rows(self, first: StepRun) -> bool:
         """Find the rows of each record: those that change when it is exchanged."""

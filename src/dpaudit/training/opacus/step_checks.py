@@ -289,12 +289,12 @@ class StepChecks:
         seed: int,
     ) -> Sensitivity:
         """Return how much one record changes the sum."""
-        collate = None
+        collate, collated = None, 0
         if batch is None:
             with random_states():  # a data set may draw, as augmentations do
                 count, records_at = self._records(None)
                 at = np.unique(np.linspace(0, count - 1, _PROBED).astype(np.int64))
-                batch = records_at(at)
+                batch, collated = records_at(at), len(at)
 
             def collate(rows: Sequence[int]) -> Batch:
                 return records_at(at[np.asarray(rows)])
@@ -306,6 +306,7 @@ class StepChecks:
             self._optimizer,
             batch,
             collate=collate,
+            collated=collated,
             records=records,
             generators=generators,
             seed=seed,
