@@ -290,7 +290,12 @@ def report(rows: Sequence[Row]) -> str:
 
     failed = (REFUSED, RAISED)
     four = (NAMED, MISNAMED, UNDECIDED, CLEAN, *failed)
-    named = [("faults in scope", scope), *by("group", scope), *by("breaks", scope)]
+    groups = list(by("group", scope))
+    named = [
+        ("faults in scope", scope),
+        *(groups if len(groups) > 1 else ()),
+        *by("breaks", scope),
+    ]
     named.append(("out of scope", [row for row in faults if not row["in_scope"]]))
     right = [("correct", [row for row in rows if row["breaks"] is None])]
     return "\n\n".join(

@@ -111,6 +111,23 @@ def test_a_probe_needs_the_model_and_three_records():
 # Noise
 
 
+def test_a_step_that_the_wrapped_optimizer_does_not_make_is_refused():
+    """Nobody would see what it leaves; better said before training than after it."""
+    run = private_run()
+
+    def step(batch):
+        run.optimizer.zero_grad()
+        run.criterion(run.model(batch[0]), batch[1]).backward()
+        if run.optimizer.pre_step():
+            with torch.no_grad():
+                for parameter in run.optimizer.params:
+                    parameter.sub_(0.01 * parameter.grad.sign())
+
+    audit = attach(run, model=run.model)
+    with pytest.raises(InvalidInputError, match=r"call optimizer\.step\(\)"):
+        audit.probe(step)
+
+
 def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
     run = private_run(clip=2.0)
     audit = attach(run)

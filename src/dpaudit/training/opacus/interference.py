@@ -109,7 +109,8 @@ class _World:
     """What a world showed.
 
     Attributes:
-        steps: How many steps the wrapped optimizer made on the first batch.
+        steps: How many sums were given noise on the first batch.
+        applied: Whether the wrapped optimizer then made a step.
         own_noise: Whether noise was added by other means than Opacus'.
         rows: Norms of the gradients in the first batch, as far as they are known.
         state: Digests of all that was reachable after the first batch.
@@ -122,6 +123,7 @@ class _World:
     """
 
     steps: int = 0
+    applied: bool = False
     own_noise: bool = False
     rows: list[float] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)
@@ -188,6 +190,7 @@ class Interference:
             update, and that were equal in all worlds.
         own_noise: Whether noise is added by other means than Opacus'.
         step_seconds: That a step took.
+        unapplied: Whether noise is added, and no step made by the wrapped optimizer.
     """
 
     def __init__(
@@ -205,6 +208,7 @@ class Interference:
         self._leave_out = [*leave_out, self]
         self.written: set[str] = set()
         self.own_noise, self.step_seconds = False, 0.0
+        self.unapplied = False
 
     def check(self, batches: Batches) -> Iterator[Finding]:
         """Return what differs between worlds, and that they were compared."""
@@ -220,6 +224,7 @@ class Interference:
         own = run(batches.first).own_noise
         first = run(batches.first, own_noise=own)
         self.own_noise, self.step_seconds = own, first.seconds
+        self.unapplied = first.steps > 0 and not first.applied
         rows = first.rows[: batches.size] or [0.0, 1.0]  # if more, of first views
         largest, smallest = int(np.argmax(rows)), int(np.argmin(rows))
         judged = _Judged(first, run, batches.first, own=own, named=self._named)
@@ -299,6 +304,7 @@ class Interference:
         self._step(batch)
         found.seconds = time.process_time() - started
         found.steps, found.own_noise = len(found.sums), noise.own_noise
+        found.applied = bool(updated)
         found.state = self._state()
         found.written |= changed(updated, besides=True)
         found.written |= changed(at_first, besides=False)

@@ -371,6 +371,11 @@ class StepChecks:
         else:
             few = not_checked(Stage.SIDE_PATHS, "interference.few", count=count)
             findings.append(few)
+        if none is not None and compared.unapplied:
+            raise NoStepError(
+                "noise is added, and the optimizer that Opacus wraps makes no step, "
+                "where the audit reads what was released; call optimizer.step()"
+            )
         if none is not None and not _compared(findings):
             raise none
         findings += self._of_many(step, count, records_at, rng)
