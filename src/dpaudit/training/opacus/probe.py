@@ -123,8 +123,8 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
             for each, in the order of their gradients; all else is left as it is.
         collate: From numbers of these records to a batch of them, as the loader makes
             it: then it is also asked whether it matters with whom a record is collated.
-        collated: How many records that takes. If it makes more or fewer rows of them,
-            records leave by being left out there.
+        collated: How many records that takes. If it makes more rows of them, records
+            leave by being left out there.
         records: How many of them leave, those with the largest gradients first.
         generators: Random generators that the step draws from besides torch's,
             numpy's and Python's own.
@@ -194,10 +194,10 @@ class _Examination:
         if not len(positive) or not bool(torch.isfinite(first.norms).all()):
             return self._unseen("probe.no_gradients")
         rows = len(first.norms)
-        if rows != runner.size or self._cut_or_filled_up():
+        if rows != runner.size or self._filled_up():
             if self._only_dropout_is_random():
                 return self._as_a_whole(first, positive)
-            if self._cut_or_filled_up() or not self._finds_rows(first):
+            if self._filled_up() or not self._finds_rows(first):
                 return self._unseen("probe.rows_not_records")
             first = runner.run(self._everyone)
             positive = first.norms[first.norms > 0]
@@ -235,7 +235,7 @@ class _Examination:
         many as most of the batch has rows for.
         """
         count, batch = len(seen.norms), self._runner.batch
-        if self._cut_or_filled_up():
+        if self._filled_up():
             count = self._collated
         elif not holds_records(batch, count):
             count = records_in(batch)
@@ -279,14 +279,15 @@ class _Examination:
     def _rest(self, i: int, scale: float) -> StepRun:
         """Return what the step shows without one of the records."""
         others = np.delete(self._everyone, i)
-        if self._collate is None or not self._cut_or_filled_up():
+        if self._collate is None or not self._filled_up():
             return self._runner.run(others, scale=scale)
         return self._runner.run_on(self._collate(others.tolist()), scale=scale)
 
-    def _cut_or_filled_up(self) -> bool:
-        """Return whether batches have other rows than the records that they are of."""
-        count = self._collated
-        return count > 0 and not holds_records(self._runner.batch, count)
+    def _filled_up(self) -> bool:
+        """Return whether batches have more rows than the records that they are of."""
+        batch, count = self._runner.batch, self._collated
+        more = 0 < count < records_in(batch)
+        return more and not holds_records(batch, count)
 
     def _finds_rows(self, first: StepRun) -> bool:
         """Find the rows of each record: those that change when it is exchanged."""
