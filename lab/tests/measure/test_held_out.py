@@ -142,7 +142,7 @@ def test_undisclosed_cases_are_audited(tmp_path):
         assert found["outcome"] not in ("refused", "raised")
 
 
-@pytest.mark.parametrize("which", ["developed", "first"])
+@pytest.mark.parametrize("which", ["developed", "first", "second"])
 def test_the_page_shows_what_the_tables_come_to(which):
     shown = f"<!-- table: {which} -->\n\n{page_of(which)}\n\n<!-- end -->"
     assert shown in PAGE.read_text("utf-8")
