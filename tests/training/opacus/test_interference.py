@@ -166,6 +166,24 @@ def test_several_rows_of_a_record_differ_in_nothing():
         assert set(found) == {"compared"}, found
 
 
+def test_a_batch_that_is_clipped_in_parts_differs_in_nothing():
+    """A record fewer moves others into earlier parts."""
+    program = Program()
+
+    def step(batch):
+        program.optimizer.zero_grad()
+        parts = [*zip(*(each.split(15) for each in batch), strict=True)]
+        for k, (inputs, labels) in enumerate(parts):
+            program.optimizer.signal_skip_step(do_skip=k < len(parts) - 1)
+            program.loss(program.model(inputs), labels).backward()
+            program.optimizer.step()
+            program.optimizer.zero_grad()
+
+    program.step = step
+    found, _ = program.check()
+    assert set(found) == {"compared"}, found
+
+
 def test_rows_that_fill_a_batch_up_differ_in_nothing():
     """As many as are needed for 64, with weight 0."""
     program = Program()

@@ -431,20 +431,35 @@ class ForcedNoise:
 
 
 def _watch_norms(optimizer: DPOptimizer, found: _World) -> None:
-    """Note the norms of the first batch's gradients, as they are clipped."""
+    """Note the norms of the first batch's gradients, as they are clipped.
+
+    A batch may be clipped in parts. Where one is not known, none is.
+    """
     clip = getattr(optimizer, "clip_and_accumulate", None)
     if clip is None:
         return
+    parts: list[list[float]] = []
 
     def clipping() -> None:
-        grads = [p.grad_sample for p in optimizer.params]
-        if not found.rows and all(isinstance(each, torch.Tensor) for each in grads):
-            norms = [g.detach().flatten(1).float().norm(dim=1) for g in grads]
-            if len({len(part) for part in norms}) == 1:
-                found.rows = torch.stack(norms, 1).norm(dim=1).tolist()
+        if not found.sums:  # the first batch's are not complete
+            parts.append(_norms_of([p.grad_sample for p in optimizer.params]))
+            found.rows = [norm for part in parts for norm in part] if all(parts) else []
         clip()
 
     optimizer.clip_and_accumulate = clipping
+
+
+def _norms_of(grads: Sequence[object]) -> list[float]:
+    """Return the norm of each row of gradients; none if rows are not known."""
+    norms = [
+        each.detach().flatten(1).float().norm(dim=1)
+        for each in grads
+        if isinstance(each, torch.Tensor)
+    ]
+    if len(norms) != len(grads) or len({len(part) for part in norms}) != 1:
+        return []
+    found: list[float] = torch.stack(norms, 1).norm(dim=1).tolist()
+    return found
 
 
 @final
@@ -548,7 +563,8 @@ class _Judged:
             rest: Whether they are of that.
         """
         first = self._first
-        if any(path.startswith("random") for path in first.after_first(world)):
+        drawn = any(path.startswith("random") for path in first.after_first(world))
+        if drawn or not first.rows or not world.rows:
             return
         lost = _lost(norms, first.rows if rest else world.rows)
         if lost and not _lost(first.rows, self._same_again().rows):

@@ -90,6 +90,7 @@ __all__ = ["probe_sensitivity"]
 _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
 _MOVED: Final = 1e-3  # relative, of a gradient's norm
+_DONORS: Final = 4  # that a record is exchanged with, to find its rows
 _CALLS: Final = 64  # that one step may take, as with micro-batches
 
 
@@ -290,20 +291,28 @@ class _Examination:
         return more and not holds_records(batch, count)
 
     def _finds_rows(self, first: StepRun) -> bool:
-        """Find the rows of each record: those that change when it is exchanged."""
-        runner, found = self._runner, []
-        for i in range(runner.size):
-            filled = self._everyone.copy()
-            filled[i] = (i + 1) % runner.size
-            then = runner.run(filled)
-            if len(then.norms) != len(first.norms) or not runner.drew_alike(
-                first, then
-            ):
-                return False
-            moved = (then.norms - first.norms).abs() > _MOVED * first.norms
-            found.append(moved.nonzero().flatten().tolist())
+        """Find the rows of each record: those that change when it is exchanged.
+
+        A row may look alike with another record, so that records are exchanged with
+        others until each row has its record, or some hardly have one.
+        """
+        runner = self._runner
+        found: list[set[int]] = [set() for _ in range(runner.size)]
+        for donor in range(1, min(_DONORS, runner.size - 1) + 1):
+            for i, rows in enumerate(found):
+                filled = self._everyone.copy()
+                filled[i] = (i + donor) % runner.size
+                then = runner.run(filled)
+                if len(then.norms) != len(first.norms) or not runner.drew_alike(
+                    first, then
+                ):
+                    return False
+                moved = (then.norms - first.norms).abs() > _MOVED * first.norms
+                rows |= {*moved.nonzero().flatten().tolist()}
+            if sum(map(len, found)) >= len(first.norms):
+                break
         every = [row for rows in found for row in rows]
-        runner.rows = found
+        runner.rows = [sorted(rows) for rows in found]
         return all(found) and len({*every}) == len(every)
 
     def _unseen(self, code: str) -> Sensitivity:
