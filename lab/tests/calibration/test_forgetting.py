@@ -172,6 +172,7 @@ def test_rules_without_scores_of_their_own_are_not_shown_training():
         "classic, n runs",
         "classic, n runs, r = n/10",
         "unequal coins, 9 in 10 included",
+        "random half, r = n/10",
     }
 
 

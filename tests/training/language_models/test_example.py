@@ -42,7 +42,7 @@ def results_of(prepared, **more):
 @pytest.mark.nightly
 def test_an_honest_fine_tuning_is_refuted_by_nobody(prepared, capsys):
     every_step, final = results_of(prepared)
-    assert every_step.verdict == "no violation detected"
+    assert every_step.verdict == "no violation detected", every_step.reason
     assert final.verdict in ("no violation detected", "inconclusive")
     assert every_step.design.threat_model is ThreatModel.KNOWN_RECORDS
     assert final.design.threat_model is ThreatModel.FINAL_MODEL

@@ -82,7 +82,7 @@ def test_a_loss_in_which_records_meet(fault, cause, mode):
 def test_their_honest_twins(honest, mode):
     result, found = audited(private_language_model(mode=mode, **honest))
     assert not found.faults
-    assert result.verdict == "no violation detected"
+    assert result.verdict == "no violation detected", result.reason
 
 
 @MODES

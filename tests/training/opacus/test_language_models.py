@@ -92,7 +92,7 @@ def test_an_honest_fine_tuning_is_clean(case, mode):
     assert not found.faults
     assert not found.unseen
     assert found.clipped > 0
-    assert result.verdict == "no violation detected"
+    assert result.verdict == "no violation detected", result.reason
     assert result.training.signal.slope == pytest.approx(1.0, abs=0.25)
     checks = {check.stage: check for check in result.training.coverage.checks}
     assert checks[Stage.GRADIENTS].status is Status.INSPECTED
@@ -108,7 +108,7 @@ def test_a_head_that_is_the_embedding_is_audited_with_hooks_and_refused_in_ghost
     run = private_language_model(gpt2, collate=with_positions)
     result, found = audited(run)
     assert not found.faults
-    assert result.verdict == "no violation detected"
+    assert result.verdict == "no violation detected", result.reason
     checks = result.training.coverage.checks
     said = {check.stage: " ".join(map(sentence, check.findings)) for check in checks}
     assert "embeddings that are heads too (1 parameter, " in said[Stage.NOISE_SCALE]

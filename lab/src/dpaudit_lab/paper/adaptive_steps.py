@@ -102,8 +102,8 @@ def most(per_coordinate: int) -> float:
     """Return the median that no valid audit's bound exceeds, whatever its rules.
 
     Example:
-        >>> round(most(1), 3)
-        0.661
+        >>> round(most(1), 2)
+        0.66
     """
     elements = COORDINATES * per_coordinate
     step = CountInSets(
