@@ -111,6 +111,7 @@ def test_a_case_that_takes_too_long_is_stopped():
     assert found == {"outcome": "raised", "error": "more than 0.1 s"}
 
 
+@pytest.mark.nightly
 def test_a_fault_and_a_correct_program_are_audited_once(tmp_path):
     store, table = tmp_path / "held.jsonl", tmp_path / "held.csv"
     names = ["cycle-of-loader", "double-precision"]

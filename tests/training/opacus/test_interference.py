@@ -143,7 +143,11 @@ CORRECT = {
 }
 
 
-@pytest.mark.parametrize("ghost", [False, True], ids=["hooks", "ghost"])
+@pytest.mark.parametrize(
+    "ghost",
+    [False, pytest.param(True, marks=pytest.mark.nightly)],
+    ids=["hooks", "ghost"],
+)
 def test_correct_steps_differ_in_nothing(ghost):
     for name, change in CORRECT.items():
         program = Program(ghost=ghost)

@@ -104,6 +104,7 @@ def test_an_honest_fine_tuning_is_clean(case, mode):
     assert "numbers of which are not trained" in said[Stage.SIDE_PATHS]
 
 
+@pytest.mark.nightly
 def test_a_head_that_is_the_embedding_is_audited_with_hooks_and_refused_in_ghost():
     run = private_language_model(gpt2, collate=with_positions)
     result, found = audited(run)

@@ -700,6 +700,7 @@ def test_a_batch_that_is_filled_up_with_its_first_records_is_too_large():
     assert fault.code == "probe.leaving"
 
 
+@pytest.mark.nightly
 def test_a_step_that_keeps_something_of_its_own_is_probed_apart():
     own = np.random.default_rng(0)
     program = private(loss=lambda m, b, c: plain(m, b, c) * own.uniform(0.5, 2))
