@@ -156,7 +156,7 @@ def checks(count: int) -> None:
         )
         steps, audit = training(KINDS[kind], audited=True, checked=True)
         begun = everywhere()
-        audit.probe(vars(steps)["step"], steps=whole)
+        audit.probe(steps.step, steps=whole)
         opening = everywhere() - begun
         checks = audit._stages.step_checks
         planned, between = len(checks._due), checks.between

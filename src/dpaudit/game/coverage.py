@@ -150,8 +150,8 @@ class Coverage:
         """Return what became of each hypothesis of the accountant's theorem.
 
         It failed if a fault was found at one of its stages, and was not checked if one
-        of them was not. Adding up counts only if it was checked: in one process, where
-        a batch is not divided, there is nothing to check.
+        of them was not. Gradient aggregation counts by its faults alone: in a single
+        process that clips each batch at once there is nothing to check.
         """
         return {each: self._outcome(each) for each in Hypothesis}
 

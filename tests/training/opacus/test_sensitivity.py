@@ -682,6 +682,18 @@ def test_random_views_are_told_apart_by_record():
     assert {check.status for check in found.checks} == {Status.INSPECTED}
 
 
+def test_rows_of_records_that_are_alike_are_found_with_others():
+    """Exchanging either for the other changes nothing."""
+    program = private(loss=random_views)
+    for part in program.batch:
+        part[1] = part[0]
+    of_means(program)
+    found = program.probe()
+    assert found.unseen is None
+    assert not found.faults
+    assert found.change == pytest.approx(1, rel=1e-3)
+
+
 def test_random_rows_of_several_records_are_not_looked_at():
     def loss(model, batch, criterion):
         inputs = batch[0] + 0.1 * torch.randn_like(batch[0])

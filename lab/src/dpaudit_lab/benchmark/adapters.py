@@ -27,7 +27,7 @@ from dpaudit_lab.benchmark.row import Part
 from dpaudit_lab.power.timing import cpu
 from dpaudit_lab.sweeps.store import Outcome, Setting
 
-__all__ = ["KINDS", "SMALL_KINDS", "Kind", "adapters", "training"]
+__all__ = ["KINDS", "SMALL_KINDS", "Kind", "Steps", "adapters", "training"]
 
 
 @final
@@ -84,6 +84,25 @@ SMALL_KINDS: Final = ("digits",)
 _STEPS = 10
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Makes so many steps of a training when it is called.
+
+    Attributes:
+        step: One of them, on a batch.
+        batches: Without end.
+    """
+
+    step: Callable[[Any], None]
+    batches: Iterator[Any]
+
+    def __call__(self, count: int) -> None:
+        """Make so many steps."""
+        for _ in range(count):
+            self.step(next(self.batches))
+
+
 def training(
     kind: Kind,
     *,
@@ -91,10 +110,8 @@ def training(
     per_coordinate: int = 1,
     knows_real_sums: bool = True,
     checked: bool = False,
-) -> tuple[Callable[[int], None], Any]:
+) -> tuple[Steps, Any]:
     """Return what makes so many steps of a training, and the audit if there is one.
-
-    ``steps.step`` of what makes them is the step on a batch.
 
     Args:
         kind: What is trained.
@@ -144,20 +161,13 @@ def training(
         while True:
             yield from loader
 
-    endless = batches()
-
     def step(batch: Any) -> None:  # noqa: ANN401 (what a loader yields)
         inputs, labels = batch
         optimizer.zero_grad()
         criterion(model(inputs), labels).backward()
         optimizer.step()
 
-    def steps(count: int) -> None:
-        for _ in range(count):
-            step(next(endless))
-
-    vars(steps)["step"] = step
-    return steps, audit
+    return Steps(step, batches()), audit
 
 
 def _audit(

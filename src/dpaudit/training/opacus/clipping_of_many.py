@@ -11,6 +11,7 @@ as with ghost clipping, this cannot be asked.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from opacus.optimizers import DPOptimizer
@@ -39,11 +40,10 @@ def left_of_many(
         whole = all(isinstance(each, torch.Tensor) for each in grads)
         if whole and not found and len({len(each) for each in grads}) == 1:
             norm = float(optimizer.max_grad_norm)
-            most = max(
-                _most(clip, optimizer, grads, norm, alone=alone)
-                for alone in (False, True)
-            )
-            found.append((len(grads[0]), most / norm))
+            clipped = partial(_clipped, clip, optimizer, grads, norm)
+            count = len(grads[0])
+            most = max(_most(partial(clipped, k), count) for k in (False, True))
+            found.append((count, most / norm))
             for parameter, grad in zip(optimizer.params, grads, strict=True):
                 parameter.grad_sample, parameter.summed_grad = grad, None
         clip()
@@ -53,22 +53,19 @@ def left_of_many(
     return found[0] if found else None
 
 
-def _most(
-    clip: Callable[[], object],
-    optimizer: DPOptimizer,
-    grads: list[torch.Tensor],
-    norm: float,
-    *,
-    alone: bool,
-) -> float:
-    """Return how much the record of which clipping leaves most changes the sum."""
-    count = len(grads[0])
-    whole = _clipped(clip, optimizer, grads, norm, alone=alone)
+def _most(clipped: Callable[..., list[torch.Tensor]], count: int) -> float:
+    """Return how much the record of which clipping leaves most changes the sum.
+
+    Args:
+        clipped: From the record that is left out, if any, to the clipped sum.
+        count: How many records there are.
+    """
+    whole = clipped()
     left = torch.zeros(count, dtype=torch.float64)
     for part in whole:
         left[: min(count, len(part))] += part[:count].square()
     most = int(left.argmax())
-    rest = _clipped(clip, optimizer, grads, norm, alone=alone, without=most)
+    rest = clipped(without=most)
     squares = [(a - b).square().sum() for a, b in zip(whole, rest, strict=True)]
     return float(torch.stack(squares).sum().sqrt())
 
@@ -78,11 +75,19 @@ def _clipped(
     optimizer: DPOptimizer,
     grads: list[torch.Tensor],
     norm: float,
-    *,
-    alone: bool,
+    alone: bool,  # noqa: FBT001 (bound by partial)
     without: int | None = None,
 ) -> list[torch.Tensor]:
-    """Return the clipped sum of large gradients, one of each record but one."""
+    """Return the clipped sum of large gradients, one of each record but one.
+
+    Args:
+        clip: Opacus' own.
+        optimizer: Whose.
+        grads: Of which shape they are.
+        norm: The clipping norm.
+        alone: Whether each is in one parameter, and not in all.
+        without: The record that has none.
+    """
     count = len(grads[0])
     for number, (parameter, grad) in enumerate(
         zip(optimizer.params, grads, strict=True)

@@ -545,28 +545,23 @@ class _Judged:
         """
         first = self._first
         if kept and len(first.rows) == len(world.rows) == size:
-            self._find(first.rows[:kept], world)
+            self._find(first.rows[:kept], world.rows, world)
 
     def find_rest(self, world: _World) -> None:
         """Look for the gradients of a world with a record fewer among those with it.
 
         Gradients of zero may fill a batch up.
         """
-        self._find([norm for norm in world.rows if norm > 0], world, rest=True)
+        norms = [norm for norm in world.rows if norm > 0]
+        self._find(norms, self._first.rows, world)
 
-    def _find(self, norms: list[float], world: _World, *, rest: bool = False) -> None:
-        """Report gradients of one world that the other does not have.
-
-        Args:
-            norms: Theirs: of the first world, or of the other one.
-            world: The other world.
-            rest: Whether they are of that.
-        """
+    def _find(self, norms: list[float], among: list[float], world: _World) -> None:
+        """Report norms of gradients in one world that the other does not have."""
         first = self._first
         drawn = any(path.startswith("random") for path in first.after_first(world))
         if drawn or not first.rows or not world.rows:
             return
-        lost = _lost(norms, first.rows if rest else world.rows)
+        lost = _lost(norms, among)
         if lost and not _lost(first.rows, self._same_again().rows):
             coupled = partial(fault, Stage.GRADIENTS)
             self._note(coupled, "coupled", lost=lost, kept=len(norms))

@@ -56,20 +56,16 @@ __all__ = ["REUSE_SHARE", "StepConsistency"]
 _ROUNDING: Final = 1e-6  # relative, of a clipping norm
 REUSE_SHARE: Final = 0.1  # of the false-positive rate of batch sampling
 _LEAST: Final = 1e-300  # of a probability that is not 0
+_UNLIKE: Final = {"more": "sampling.more_rows", "fewer": "sampling.fewer_rows"}
+_OF_UNLIKE: Final = ("steps", "first", "rows", "records")
 _COUNTS: Final = (
     "private",  # steps with noise
     "own",  # of them, with a batch of the given loader
     "several",
     "wider",
     "first_wider",
-    "more_rows",
-    "first_more",  # step, rows and records
-    "rows",
-    "records",
-    "fewer_rows",
-    "first_fewer",  # likewise
-    "few_rows",
-    "few_records",
+    # Steps with more or fewer rows than records; of the first its number and both.
+    *(f"{which}_{what}" for which in _UNLIKE for what in _OF_UNLIKE),
     "spare",  # records that were handed over and may be used in a later step
 )
 
@@ -185,21 +181,24 @@ class StepConsistency:
             return False
         counts["own"] += 1
         if rows > records:
-            counts["more_rows"] += 1
-            if counts["more_rows"] == 1:
-                step = self.steps.count + 1
-                counts |= {"first_more": step, "rows": rows, "records": records}
+            self._count_unlike("more", rows, records)
         # One row may stand in for an empty batch.
         elif rows < records and not waiting and len(fresh) == 1 < records:
-            counts["fewer_rows"] += 1
-            if counts["fewer_rows"] == 1:
-                first = {"few_rows": rows, "few_records": records}
-                counts |= {"first_fewer": self.steps.count + 1, **first}
+            self._count_unlike("fewer", rows, records)
         # Once there is a step for each batch, none is left for later.
         left = max(records - rows, 0)
         counts["spare"] = left * (batches.handed > counts["own"])
         counts["several"] += parts > 1 and len(fresh) > 1 and rows == sum(fresh)
         return True
+
+    def _count_unlike(self, which: str, rows: int, records: int) -> None:
+        """Count a step with more or fewer rows than records, and keep the first."""
+        counts = self._counts
+        if not counts[f"{which}_steps"]:
+            seen = 0, self.steps.count + 1, rows, records
+            names = (f"{which}_{what}" for what in _OF_UNLIKE)
+            counts |= dict(zip(names, seen, strict=True))
+        counts[f"{which}_steps"] += 1
 
     def saved(self) -> dict[str, Any]:
         """Return what was seen, as JSON has it."""
@@ -259,24 +258,13 @@ class StepConsistency:
             yield inspected(
                 Stage.SAMPLING, "sampling.handed", handed=batches.handed, steps=steps
             )
-        if counts["more_rows"] and not self.own_rows:
-            yield inconclusive(
-                "sampling.more_rows",
-                more=counts["more_rows"],
-                steps=steps,
-                step=counts["first_more"],
-                rows=counts["rows"],
-                records=counts["records"],
+        for which, code in _UNLIKE.items():
+            times, first, rows, kept = (
+                counts[f"{which}_{what}"] for what in _OF_UNLIKE
             )
-        if counts["fewer_rows"] and not self.own_rows:
-            yield inconclusive(
-                "sampling.fewer_rows",
-                fewer=counts["fewer_rows"],
-                steps=steps,
-                step=counts["first_fewer"],
-                rows=counts["few_rows"],
-                records=counts["few_records"],
-            )
+            if times and not self.own_rows:
+                numbers = {which: times, "step": first, "rows": rows, "records": kept}
+                yield inconclusive(code, steps=steps, **numbers)
 
     def faults(self, rate: float) -> Iterator[Finding]:
         """Return what is wrong whatever the claim.
