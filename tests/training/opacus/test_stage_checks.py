@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
+from dpaudit.game.verdict import Verdict
 from dpaudit.training.opacus import audit_opacus, side_effects
 from dpaudit.training.opacus.sampler import SampledBatches
 
@@ -189,6 +190,62 @@ def test_noise_that_is_wrong_is_named(fault, words):
     audit = attach(run)
     result = trained(audit, step_of(run))
     assert any(words in sentence(each) for each in result.faults), result.faults
+
+
+def normalised(run, *, inside, raw=0.0):
+    """A step that scales noisy sums to a norm of 10, with something of the raw ones."""
+    optimizer = run.optimizer
+
+    def rework():
+        for each in optimizer.params:
+            each.grad += raw * each.summed_grad
+        norm = torch.stack([each.grad.norm() for each in optimizer.params]).norm()
+        for each in optimizer.params:
+            each.grad = each.grad * (10 / norm)
+
+    if inside:  # of what adds the noise
+        add = optimizer.add_noise
+        optimizer.add_noise = lambda: (add(), rework())
+
+    def step(batch):
+        optimizer.zero_grad()
+        run.criterion(run.model(batch[0]), batch[1]).backward()
+        if inside:
+            optimizer.step()
+        elif optimizer.pre_step():
+            rework()
+            optimizer.original_optimizer.step()
+
+    return step
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_noisy_sums_may_be_rescaled_before_they_are_applied(inside, tmp_path):
+    """What depends on noisy sums only is private, and is read as it was noised."""
+    run = private_run()
+    step = normalised(run, inside=inside)
+    audit = attach(run, model=run.model)
+    found = audit.probe(step)
+    assert found.reworked and not found.faults
+    audit.save(tmp_path / "state")
+    audit.detach()
+
+    resumed = attach(run, model=run.model)
+    resumed.resume(tmp_path / "state")
+    result = trained(resumed, step)
+    assert not result.faults, result.faults
+    assert result.verdict is not Verdict.INVALID_RUN, sentences(result.sanity_checks)
+    assert "probe.reworked" in {each.code for each in result.training.remarks}
+
+
+def test_noisy_sums_that_are_reworked_with_raw_ones_are_a_fault():
+    run = private_run()
+    step = normalised(run, inside=True, raw=1.0)
+    audit = attach(run, model=run.model)
+    assert audit.probe(step).reworked
+    result = trained(audit, step)
+    assert any(each.stage is Stage.SIDE_PATHS for each in result.faults)
+    assert "probe.reworked" not in {each.code for each in result.training.remarks}
 
 
 @pytest.mark.parametrize("told", [True, False])

@@ -75,6 +75,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "less, or lost before the sum",
     "probe.none_large": "of {records} {record}s that were probed none was large enough "
     "to be clipped; {ran}(batch, scale=...) would look at it, or larger {record}s",
+    "probe.reworked": "the step changes noisy sums before it applies them; they were "
+    "read as they were when Opacus had added the noise",
     "probe.again": "checked again at {checks} secret steps, the last after {last}: one "
     "{record} changes the sum by at most {change:.4g} C",
     "probe.of_many": "of {records} {record}s with large gradients of their own "

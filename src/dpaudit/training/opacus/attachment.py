@@ -10,6 +10,11 @@ other; what is done before a step is then done in the outermost. What is done af
 is done as soon as torch's own update is over: whatever the subclass changes later is a
 change beside it.
 
+Sums are read just before the step, as they are released. Where a probe saw a program
+*rework* noisy sums, to rescale them for instance, they are read as they were when
+Opacus had added its noise: the rest depends on nothing else, or it is the comparison of
+steps on other records that tells.
+
 A step of the wrapped optimizer that was given no noise is *bare*. Where a rehearsal of
 the loop saw that no record decides what such a step leaves, as on public data, it is no
 private step, and is passed over if it is made at the same place of the code.
@@ -17,16 +22,27 @@ private step, and is passed over if it is made at the same place of the code.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import torch
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.guard import Guard
-from dpaudit.training.opacus.isolated_step import put, taken
+from dpaudit.training.opacus.isolated_step import (
+    noise_modules,
+    patched,
+    put,
+    taken,
+)
+from dpaudit.training.opacus.setup import divisor
 
 __all__ = ["Attachment", "BareSteps", "WrappedSteps"]
 
@@ -111,11 +127,14 @@ class Attachment:
     Attributes:
         guard: As given.
         inserting: Whether canaries are put in: not in a probe, nor after ``close``.
+        reworked: Whether noisy sums are changed before the step.
         skips_bare: Which bare steps are passed over.
     """
 
     def __init__(self, optimizer: DPOptimizer, guard: Guard) -> None:
         self.guard, self.inserting = guard, True
+        self.reworked: Callable[[], bool] = lambda: False
+        self._noisy: dict[Any, torch.Tensor] = {}
         self._optimizer = optimizer
         self.skips_bare = BareSteps()
         self._before: list[Action] = []
@@ -154,7 +173,7 @@ class Attachment:
             self._steps.give_noise()
             guarded()
 
-        self._before_method(self._optimizer, "add_noise", begin)
+        self._before_method(self._optimizer, "add_noise", begin, self._noise_noted)
 
     def before_summing(self, action: Action) -> None:
         """Do something just before a batch's gradients are clipped and added up.
@@ -165,13 +184,22 @@ class Attachment:
         name = "accumulate" if ghost else "clip_and_accumulate"
         self._before_method(self._optimizer, name, self.guard.hook(action))
 
-    def _before_method(self, owner: object, name: str, action: Action) -> None:
+    def _before_method(
+        self,
+        owner: object,
+        name: str,
+        action: Action,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         method = getattr(owner, name)
 
         def with_action() -> None:
-            if self.inserting:  # if not, a wrapper that came later still holds this
-                action()
-            method()
+            if not self.inserting:  # a wrapper that came later still holds this
+                method()
+                return
+            action()
+            with around():
+                method()
 
         self.replace(owner, name, with_action)
 
@@ -192,8 +220,52 @@ class Attachment:
         if bare in self.skips_bare.places:
             self.skips_bare.passed += 1
             return
-        for action in self._before:
-            action()
+        with self._as_noised():
+            for action in self._before:
+                action()
+
+    @contextmanager
+    def _noise_noted(self) -> Iterator[None]:
+        """Keep the sums that Opacus adds noise to, with their noise."""
+        self._noisy = {}
+        if not self.reworked():
+            yield
+            return
+        owner = {id(p.summed_grad): p for p in self._optimizer.params}
+
+        def noted(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+            def drawn(
+                std: float,
+                reference: torch.Tensor,
+                *more: Any,  # noqa: ANN401 (as of Opacus)
+                **named: Any,  # noqa: ANN401
+            ) -> torch.Tensor:
+                noise = draw(std, reference, *more, **named)
+                if id(reference) in owner:
+                    self._noisy[owner[id(reference)]] = reference.detach() + noise
+                return noise
+
+            return drawn
+
+        with ExitStack() as stack:
+            for module in noise_modules():
+                draw = noted(module._generate_noise)
+                stack.enter_context(patched(module, "_generate_noise", draw))
+            yield
+
+    @contextmanager
+    def _as_noised(self) -> Iterator[None]:
+        """Show gradients as they were when noise had been added, where that is kept."""
+        kept = [(parameter, parameter.grad) for parameter in self._noisy]
+        times = divisor(self._optimizer) if kept else 1.0
+        for parameter, own in kept:
+            parameter.grad = self._noisy[parameter].view_as(own) / times
+        self._noisy = {}
+        try:
+            yield
+        finally:
+            for parameter, own in kept:
+                parameter.grad = own
 
     def _end_step(self, bare: str) -> None:
         if bare not in self.skips_bare.places:

@@ -1,8 +1,10 @@
 """A training step that leaves no trace: run the user's own, then put all of it back.
 
 Inside, nothing is noised, stepped or accounted for: Opacus' noise is zero, the noise
-multiplier too small to matter, though not 0, as programs may divide by it, and where
-the wrapped optimizer would step, the sum is read instead. Afterwards parameters,
+multiplier too small to matter, though not 0, as programs may divide by it, and the
+wrapped optimizer does not step. Sums are read where Opacus adds its noise: what a
+program does with noisy sums is its own business. One that adds noise by itself is read
+where the wrapped optimizer would step. Afterwards parameters,
 buffers, gradients, the optimizer's own state, other optimizers that stepped, and all
 random states are as they were, bit for bit; schedulers stand still. Only state that
 user code keeps in Python objects of its own cannot be put back.
@@ -50,6 +52,7 @@ Model: TypeAlias = Any
 Sums: TypeAlias = list[torch.Tensor]
 
 _NO_NOISE: Final = 1e-12
+_ROUNDING: Final = 0.01  # relative, also in half precision
 _NONE: Final = object()
 # What a step leaves on parameters and modules, and what it finds there at first.
 _ON_PARAMETERS: Final = {
@@ -78,12 +81,14 @@ class IsolatedStep:
             for each step that the wrapped optimizer would have made. A step that was
             given no noise is none of them, if another was.
         others: Optimizers beside the private one that stepped.
+        reworked: Whether a noisy sum was changed before the step.
         before: Parameters and buffers, each with its value before the step.
     """
 
     def __init__(self) -> None:
         self._steps: list[tuple[Sums, bool]] = []
         self.noised = False  # since the last step
+        self.reworked = False
         self.others: list[torch.optim.Optimizer] = []
         self.before: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -125,9 +130,27 @@ def isolated_step(
         seen.noised = True
         give_noise()
 
+    at_noise: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def no_noise(
+        std: float,  # noqa: ARG001 (as of Opacus)
+        reference: torch.Tensor,
+        *_: object,
+        **__: object,
+    ) -> torch.Tensor:
+        at_noise[id(reference)] = reference, reference.detach().clone()
+        return torch.zeros_like(reference)
+
     def read(*_: object, **__: object) -> None:
         times = divisor(optimizer)
-        seen.add([p.grad.detach() * times for p in optimizer.params])
+        sums = [p.grad.detach() * times for p in optimizer.params]
+        if all(id(p.summed_grad) in at_noise for p in optimizer.params):
+            given = [at_noise[id(p.summed_grad)][1] for p in optimizer.params]
+            noised = [one.view_as(own) for one, own in zip(given, sums, strict=True)]
+            seen.reworked |= _far(sums, noised)
+            sums = noised
+        at_noise.clear()
+        seen.add(sums)
         for parameter in optimizer.params:  # with noise it would say nothing either
             parameter.grad = torch.zeros_like(parameter)
 
@@ -144,7 +167,7 @@ def isolated_step(
         ExitStack() as without_noise,
     ):
         for module in noise_modules():
-            zeros = patched(module, "_generate_noise", _no_noise)
+            zeros = patched(module, "_generate_noise", no_noise)
             without_noise.enter_context(zeros)
         optimizer.noise_multiplier, optimizer.step_hook = _NO_NOISE, None
         optimizer._step_skip_queue = []
@@ -157,13 +180,13 @@ def isolated_step(
         yield seen
 
 
-def _no_noise(
-    std: float,  # noqa: ARG001 (as of Opacus)
-    reference: torch.Tensor,
-    *_: object,
-    **__: object,
-) -> torch.Tensor:
-    return torch.zeros_like(reference)
+def _far(first: Sums, second: Sums) -> bool:
+    """Return whether sums differ by more than rounding."""
+    pairs = zip(first, second, strict=True)
+    return any(
+        float((one - other).norm()) > _ROUNDING * float(other.norm())
+        for one, other in pairs
+    )
 
 
 def noise_modules() -> list[Any]:

@@ -2,8 +2,8 @@
 
 The accountant's proof needs one fact of a program: if a record leaves, the clipped sum
 changes by at most the clipping norm C. Here real records go through the user's own
-step, ``optimizer.step()`` included, without noise, and the sum is read where the
-wrapped optimizer would step. There is no statistics in it and no canary.
+step, ``optimizer.step()`` included, without noise, and the sum is read where Opacus
+adds it. There is no statistics in it and no canary.
 
 *Leaving without a trace.* Taking a record out of the batch moves every other record's
 dropout mask and augmentation, so an honest program would seem to change too much. So
@@ -179,10 +179,11 @@ class _Examination:
                 return self._unseen("probe.no_step")
             raise
         try:
-            return self._asked_of(first)
+            found = self._asked_of(first)
         except NoStepError:  # of other records, or larger gradients
             skips = fault(Stage.SIDE_PATHS, "probe.skips")
             return replace(self._unseen("probe.skipped"), faults=(skips,))
+        return replace(found, reworked=first.reworked)
 
     def _asked_of(self, first: StepRun) -> Sensitivity:
         """Return the answers, once a first run of the step has shown what it does."""

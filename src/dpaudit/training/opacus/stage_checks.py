@@ -86,7 +86,7 @@ class StageChecks:
         if alone:  # as ranks must all pass over the same steps, which one cannot know
             self._bare = attachment.skips_bare
         if self._model is not None:
-            self._step_checks = StepChecks(
+            checks = self._step_checks = StepChecks(
                 self._model,
                 self._optimizer,
                 self._loader,
@@ -94,6 +94,7 @@ class StageChecks:
                 skips_bare=self._bare,
                 rng=self._rng,
             )
+            attachment.reworked = lambda: checks.reworked
 
         def between() -> None:
             made = self.step_consistency.steps.count

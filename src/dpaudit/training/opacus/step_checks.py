@@ -120,6 +120,8 @@ class StepChecks:
         examined: Parameters, buffers and optimizers that steps change besides by the
             private optimizer; what depends on records is a fault.
         compared: Whether steps were compared on batches of other records.
+        reworked: Whether noisy sums are changed before they are applied, by what was
+            not seen to depend on records.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class StepChecks:
         self._steering: object = None
         self._kept = _Kept()
         self.examined: set[str] = set()
-        self.compared = False
+        self.compared = self.reworked = False
 
     def check(
         self,
@@ -173,6 +175,7 @@ class StepChecks:
             unseen = not_checked(Stage.SIDE_PATHS, f"interference.{why}")
             sensitivity = self._sensitivity(step, batch, records, generators, seed)
             self.examined |= {*sensitivity.beside}
+            self.reworked |= sensitivity.reworked
             return sensitivity, (unseen,)
         rng = self._another_rng()
 
@@ -196,6 +199,9 @@ class StepChecks:
             ) from None
         self.examined |= {*found.written, *found.sensitivity.beside}
         self.compared |= _compared(found.findings)
+        self.reworked |= found.sensitivity.reworked and not any(
+            each.status is Status.FAULT for each in found.findings
+        )
         self._skips_bare.places |= found.bare
         if self._step is None and steps is not None:
             self._plan(step, steps, found)
@@ -250,6 +256,8 @@ class StepChecks:
     def findings(self) -> Iterator[Finding]:
         """Return what checks at secret steps showed."""
         kept = self._kept
+        if self.reworked:
+            yield noted("probe.reworked")
         if kept.steps:
             numbers = {"checks": len(kept.steps), "last": max(kept.steps)}
             yield inspected(
@@ -436,6 +444,7 @@ class StepChecks:
             "failed": self._kept.failed,
             "examined": sorted(self.examined),
             "compared": self.compared,
+            "reworked": self.reworked,
             "skips_bare": sorted(self._skips_bare.places),
         }
 
@@ -448,6 +457,7 @@ class StepChecks:
         )
         self.examined |= {str(each) for each in saved["examined"]}
         self.compared |= bool(saved["compared"])
+        self.reworked |= bool(saved["reworked"])
         self._skips_bare.places |= {str(each) for each in saved["skips_bare"]}
 
 

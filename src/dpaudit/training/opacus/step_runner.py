@@ -79,6 +79,7 @@ class StepRun:
         others: For each parameter in ``beside`` that another optimizer trains, the
             name of that optimizer.
         drawn: Where random numbers stood after the step.
+        reworked: Whether it changed the noisy sum before the optimizer's own step.
     """
 
     total: list[torch.Tensor]
@@ -86,6 +87,7 @@ class StepRun:
     beside: dict[str, torch.Tensor]
     others: dict[str, str]
     drawn: object
+    reworked: bool
 
 
 @final
@@ -217,7 +219,7 @@ class OpacusStepRunner:
         norms = self._norms
         if self.rows:
             norms = torch.stack([norms[own].norm() for own in self.rows])
-        return StepRun(seen.sums[0], norms, beside, others, drawn)
+        return StepRun(seen.sums[0], norms, beside, others, drawn, seen.reworked)
 
     def steps_at_last(self, most: int) -> bool:
         """Return whether so many calls of the step make one of the optimizer."""

@@ -57,6 +57,7 @@ class Sensitivity:
         sums: How many times the step was run.
         ran: What was run.
         own_rows: Whether the step makes more or fewer gradients than there are records.
+        reworked: Whether the step changes the noisy sum before it is applied.
         beside: What else the step changes, by name; records decide none of it unless a
             fault says so.
         faults: What is wrong.
@@ -74,6 +75,7 @@ class Sensitivity:
     sums: int = 0
     ran: str = "step"
     own_rows: bool = False
+    reworked: bool = False
     beside: tuple[str, ...] = ()
     faults: tuple[Finding, ...] = ()
     unseen: Finding | None = None
