@@ -78,6 +78,7 @@ def ladder(*levels, remainder=None):
     )
 
 
+@pytest.mark.nightly
 def test_every_named_mechanism_has_its_ladder(subtests):
     for name in MECHANISMS:
         with subtests.test(name=name):
@@ -185,6 +186,7 @@ def test_a_large_delta_leaves_nothing_to_certify():
     assert str(found).count("Confidence takes everything") == 1
 
 
+@pytest.mark.nightly
 def test_the_expected_bound_of_a_count_is_measured():
     """Given the count o all sets of ones are alike: max(o, n - o) guesses are right."""
     n = 30
@@ -395,6 +397,7 @@ def known(found):
     return {level.name: level for level in found.knowledge}
 
 
+@pytest.mark.nightly
 def test_count_in_sets_shows_the_interference_that_the_worst_case_hides():
     """Coins of a set that are all alike are given away: DDP is infinite."""
     found = gaps(CountInSets(elements=60, set_size=10), elements=60, rng=rng())

@@ -160,6 +160,7 @@ MECHANISMS = [
 ]
 
 
+@pytest.mark.nightly
 def test_games_give_what_enumeration_does(subtests):
     """In turn they may fall short of the best guesser, and never exceed it."""
     for guesses, mechanism in product([2, ELEMENTS], MECHANISMS):

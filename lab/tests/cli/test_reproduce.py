@@ -60,6 +60,7 @@ def test_a_figure_is_drawn_written_and_compared(here, tmp_path):
     assert (out / "sets.svg").stat().st_size < 150_000
 
 
+@pytest.mark.nightly
 def test_every_picture_names_the_paper_s_number(here, monkeypatch):
     drawn = {}
     monkeypatch.setattr(

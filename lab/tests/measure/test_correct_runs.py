@@ -15,7 +15,13 @@ def test_a_correct_loop_in_bfloat16_has_no_fault(kind):
     assert found["checked"]
 
 
-@pytest.mark.parametrize("kind", ["float64, resumed", "ghost, micro-batches"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "float64, resumed",
+        pytest.param("ghost, micro-batches", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_correct_run_of_opacus_has_no_fault(kind):
     found = opacus_run({"kind": kind}, np.random.default_rng(0))
     assert (found["faults"], found["remarks"]) == ("", "")

@@ -169,7 +169,10 @@ def test_what_is_read_is_who_joined(mode, physical):
     np.testing.assert_allclose(read, put, atol=0.02)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    ["ghost", *(pytest.param(m, marks=pytest.mark.nightly) for m in MODES[:-1])],
+)
 def test_excluded_examples_count_nothing_and_training_is_as_without(mode):
     audited = Training(mode)
     audit = audited.audit()

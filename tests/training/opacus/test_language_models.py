@@ -77,8 +77,8 @@ CASES = {
 @pytest.mark.parametrize(
     ("case", "mode"),
     [
-        ("padded", "hooks"),
         ("checkpointed", "ghost"),
+        pytest.param("padded", "hooks", marks=pytest.mark.nightly),
         *(
             pytest.param(case, mode, marks=pytest.mark.nightly)
             for case, mode in zip(CASES, itertools.cycle(["ghost", "hooks"]))

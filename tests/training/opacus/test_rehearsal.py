@@ -611,6 +611,7 @@ def test_a_resumed_audit_passes_over_the_same_steps(tmp_path):
     assert skipped(result) == 2 * EPOCHS
 
 
+@pytest.mark.nightly
 def test_an_average_of_weights_may_be_released(tmp_path):
     program = Program()
     program.train = average_released(program, tmp_path)
@@ -622,6 +623,7 @@ def test_an_average_of_weights_may_be_released(tmp_path):
     assert {"interference.compared", "rehearsal.compared"} <= codes
 
 
+@pytest.mark.nightly
 def test_what_changes_after_the_opening_is_checked_again():
     """Clipping is switched off once the opening's check is over."""
     program = Program()

@@ -555,7 +555,10 @@ def trained(mode, moment):
     )
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ew", "ghost"])
+@pytest.mark.parametrize(
+    "mode",
+    ["hooks", *(pytest.param(m, marks=pytest.mark.nightly) for m in ("ew", "ghost"))],
+)
 def test_a_probed_training_is_the_same_bit_for_bit(mode):
     leaves, history, torchs, *others = trained(mode, "never")
     for moment in ("before", "between", "after"):

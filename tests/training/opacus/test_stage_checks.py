@@ -43,11 +43,17 @@ def how(result):
 # Probes
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost"])
-@pytest.mark.parametrize("canaries", [0, CANARIES])
+@pytest.mark.parametrize(
+    ("mode", "canaries"),
+    [
+        ("ghost", 0),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in (("hooks", 0), ("hooks", CANARIES), ("functorch", CANARIES))
+        ),
+    ],
+)
 def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
-    if mode == "ghost" and canaries:
-        mode = "functorch"  # ghost clipping has no canaries that are records
     found = []
     for probes in (False, True):
         run = private_run(mode=mode, canaries=canaries)
