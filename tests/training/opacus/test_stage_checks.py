@@ -232,7 +232,8 @@ def test_noisy_sums_may_be_rescaled_before_they_are_applied(inside, tmp_path):
     step = normalised(run, inside=inside)
     audit = attach(run, model=run.model)
     found = audit.probe(step)
-    assert found.reworked and not found.faults
+    assert found.reworked
+    assert not found.faults
     audit.save(tmp_path / "state")
     audit.detach()
 

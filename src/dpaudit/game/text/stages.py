@@ -76,8 +76,8 @@ def never_seen(terms: Terms) -> str:
     return (
         f"what is done to the data {terms.elsewhere} (copies, scaling by statistics of "
         f"all {terms.record}s), {terms.accounts}, choices made by looking at the data, "
-        f"what is logged, another model being released, {terms.record}s used before the "
-        "audit was opened"
+        f"what is logged, another model being released, {terms.record}s used before "
+        "the audit was opened"
     )
 
 
