@@ -246,6 +246,7 @@ def test_of_guesses_that_are_equally_sure_the_wrong_ones_come_first():
     np.testing.assert_array_equal(Ranked.of(log_odds, bits).right, right[order])
 
 
+@pytest.mark.nightly
 def test_what_is_clearly_rejected_is_rejected_and_most_is_clear(subtests):
     """At every epsilon of the grid, not only up to the first that is not rejected."""
     for seed, (alpha, delta) in product(

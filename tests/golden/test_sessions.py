@@ -124,7 +124,10 @@ def said_by(command):
     return done.stdout + done.stderr + code
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.nightly] * (n == "plans")) for n in NEEDED],
+)
 def test_commands_say_what_they_said(name, tmp_path, monkeypatch):
     numbers = count()
     monkeypatch.chdir(tmp_path)

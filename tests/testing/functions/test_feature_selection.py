@@ -130,7 +130,10 @@ def one_laplace(bit, rng):
     return noise
 
 
-@pytest.mark.parametrize("honest", [one_true_answer, one_laplace])
+@pytest.mark.parametrize(
+    "honest",
+    [pytest.param(one_true_answer, marks=pytest.mark.nightly), one_laplace],
+)
 def test_wide_outputs_with_a_true_claim_are_refuted_no_more_than_alpha_says(honest):
     """12 whole audits at alpha = 0.1, places chosen in each: more than 5 are too many.
 
@@ -162,7 +165,7 @@ def letters(rng, places):
         (numbers, 100, (1, 1.0)),
         (numbers, 100, (math.nan, 0.5)),
         (letters, 100, ("no", "yes")),
-        (letters, 600, ("no", "yes")),
+        pytest.param(letters, 600, ("no", "yes"), marks=pytest.mark.nightly),
         (vector, 2000, (0.0, 3.0)),
     ],
 )

@@ -109,7 +109,9 @@ def honest_run(*, columns):
     return trained(attached(config), config.plan.noise_addition_transform)
 
 
-@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize(
+    "columns", [False, pytest.param(True, marks=pytest.mark.nightly)]
+)
 def test_an_honest_plan_is_not_refuted_and_its_noise_is_as_stated(columns):
     """With p < 0.001 in one run of a thousand at most, and the seed is fixed."""
     result = honest_run(columns=columns)

@@ -554,7 +554,13 @@ def skipped(result):
     return remarks["rehearsal.bare"].numbers["steps"]
 
 
-@pytest.mark.parametrize("loop", PASSED_OVER)
+@pytest.mark.parametrize(
+    "loop",
+    [
+        PASSED_OVER[0],
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in PASSED_OVER[1:]),
+    ],
+)
 def test_steps_without_noise_that_a_rehearsal_saw_are_passed_over(loop):
     program = Program()
     program.train = loop(program)
@@ -584,6 +590,7 @@ def test_a_step_without_noise_that_no_rehearsal_saw_voids_the_audit():
     assert "passed over where audit_opacus" in " ".join(str(result).split())
 
 
+@pytest.mark.nightly
 def test_a_step_without_noise_on_records_is_a_fault_and_voids_nothing():
     program = Program()
     program.train = raw_steps(program)
@@ -646,6 +653,7 @@ def test_what_changes_after_the_opening_is_checked_again():
     assert Stage.CLIPPING in {fault.stage for fault in result.faults}
 
 
+@pytest.mark.nightly
 def test_weights_that_are_written_after_the_last_step_are_not_passed_over():
     program = Program()
 

@@ -255,7 +255,7 @@ def test_noisy_sums_that_are_reworked_with_raw_ones_are_a_fault():
     assert "probe.reworked" not in {each.code for each in result.training.remarks}
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("told", [pytest.param(True, marks=pytest.mark.nightly), False])
 def test_noise_is_compared_with_the_accountants_multiplier_of_each_step(told):
     """Not with the optimizer's own: that falls to a half, which is told or is not."""
     run = private_run()

@@ -136,6 +136,7 @@ def test_batches_that_nobody_saw_being_drawn_are_no_fault(train, unknown):
     assert result.verdict == "no violation detected"
 
 
+@pytest.mark.nightly
 def test_a_batch_of_everything_may_serve_all_steps():
     """Nothing is sampled at a rate of 1, so that a fresh batch is the same."""
     run = private_run()
