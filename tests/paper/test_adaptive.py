@@ -496,12 +496,7 @@ class Stopping:
             60,
             lambda k, n: 2.0 if 2 * k <= n else 1.0,
         ),
-        pytest.param(
-            AdaptiveRounds(round_weights=(1.0,) * 20),
-            20,
-            None,
-            marks=pytest.mark.nightly,
-        ),
+        (AdaptiveRounds(round_weights=(1.0,) * 20), 20, None),
         (AdaptiveBets(), 100, lambda k, n: 0.7),
     ],
 )
