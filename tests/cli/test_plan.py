@@ -77,6 +77,7 @@ def test_json_holds_the_design_that_an_audit_is_opened_with(accountant):
     assert accountant == []  # the noise was given
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("accountant")
 def test_alpha_is_taken():
     one, other = (found(*SMALL, f"--alpha={alpha}") for alpha in (0.05, 0.2))

@@ -95,7 +95,11 @@ def test_a_model_that_is_independent_of_the_coins_is_rarely_accused(rules, level
     assert rate_limits(wrong, 300, alpha=2e-6)[0] <= 0.05
 
 
-@pytest.mark.parametrize("fillers", [None, ONE], ids=["left out", "replaced"])
+@pytest.mark.parametrize(
+    "fillers",
+    [None, pytest.param(ONE, marks=pytest.mark.nightly)],
+    ids=["left out", "replaced"],
+)
 def test_training_whose_claim_holds_with_equality_is_rarely_accused(fillers):
     """Each record is told truly with the chance that the claim allows, and no more.
 

@@ -21,7 +21,7 @@ EXAMPLE = runpy.run_path(
 @pytest.mark.parametrize(
     ("private", "controlled", "word"),
     [
-        (False, False, "claim refuted"),
+        pytest.param(False, False, "claim refuted", marks=pytest.mark.nightly),
         pytest.param(True, False, "inconclusive", marks=pytest.mark.nightly),
         pytest.param(True, True, "no violation detected", marks=pytest.mark.nightly),
     ],

@@ -189,6 +189,7 @@ def test_a_probe_changes_nothing_of_the_run():
     assert one.transcript == other.transcript
 
 
+@pytest.mark.nightly
 def test_records_are_taken_out_where_the_step_takes_no_keep():
     program = Program("size")
 

@@ -239,6 +239,7 @@ def test_the_result_has_what_a_probe_saw_over_a_checkpoint(tmp_path):
     assert ways[Stage.AGGREGATION] is Status.NOT_CHECKED
 
 
+@pytest.mark.nightly
 def test_more_than_the_sum_is_refused():
     grad_fn = clipped_grad(
         loss, l2_clip_norm=C, batch_argnums=(1, 2), return_values=True

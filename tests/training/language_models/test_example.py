@@ -65,6 +65,7 @@ def test_without_privacy_the_final_model_is_enough(prepared):
     assert final.bound.epsilon_lower > 3.0
 
 
+@pytest.mark.nightly
 def test_a_model_of_ones_own_is_taken_by_its_name(tmp_path, monkeypatch, capsys):
     """Here a folder: the same call takes the name of a model in the hub."""
     public, _ = EXAMPLE["texts"](None)

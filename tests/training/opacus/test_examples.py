@@ -169,6 +169,7 @@ def test_what_is_read_is_who_joined(mode, physical):
     np.testing.assert_allclose(read, put, atol=0.02)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "mode",
     ["ghost", *(pytest.param(m, marks=pytest.mark.nightly) for m in MODES[:-1])],
@@ -228,6 +229,7 @@ def test_a_layer_that_ghost_clipping_sees_once_is_a_fault():
     assert "C by an example alone" in fault_parts(fault)[1]
 
 
+@pytest.mark.nightly
 def test_a_resumed_audit_is_the_whole_one(tmp_path):
     found = []
     for stops in (False, True):

@@ -77,7 +77,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("case", "mode"),
     [
-        ("checkpointed", "ghost"),
+        pytest.param("checkpointed", "ghost", marks=pytest.mark.nightly),
         pytest.param("padded", "hooks", marks=pytest.mark.nightly),
         *(
             pytest.param(case, mode, marks=pytest.mark.nightly)

@@ -163,12 +163,12 @@ def measured(run, step, _):
         on(lambda data: own(Subset(data, range(150)))),
         on(lambda data: DPDataLoader(data, sample_rate=RATE)),
         on(lambda data: list(own(data, lambda n: Poisson(n, batches=30))), epochs=1),
-        by_class,
+        pytest.param(by_class, marks=pytest.mark.nightly),
         first_half_on_own,
         anew_each_epoch,
         in_parts,
         some_left_out,
-        with_workers,
+        pytest.param(with_workers, marks=pytest.mark.nightly),
         measured,
     ],
 )
@@ -330,8 +330,8 @@ def a_few(run, step, loader):
         loss_anew_beside_own_samples,
         part_of_each,
         masked,
-        on_public_records,
-        a_few,
+        pytest.param(on_public_records, marks=pytest.mark.nightly),
+        pytest.param(a_few, marks=pytest.mark.nightly),
     ],
 )
 def test_where_it_is_not_certain_what_steps_used_nothing_is_tested(train):
@@ -351,6 +351,7 @@ def test_rows_that_are_no_records_say_nothing_of_batches():
     assert sampling_of(result).status is Status.NOT_CHECKED
 
 
+@pytest.mark.nightly
 def test_a_rate_that_changes_is_not_taken_for_groups_nor_groups_for_none():
     """Unless the sampler says that its rate is one."""
 

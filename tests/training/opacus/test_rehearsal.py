@@ -554,6 +554,7 @@ def skipped(result):
     return remarks["rehearsal.bare"].numbers["steps"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "loop",
     [

@@ -78,6 +78,7 @@ def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
     assert probed[3].verdict == plain[3].verdict
 
 
+@pytest.mark.nightly
 def test_a_fault_that_a_probe_found_outlives_a_checkpoint(tmp_path):
     def standardised(pixels):
         return (pixels - pixels.mean(0)) / (pixels.std(0) + 1e-5)
@@ -225,7 +226,9 @@ def normalised(run, *, inside, raw=0.0):
     return step
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(
+    "inside", [True, pytest.param(False, marks=pytest.mark.nightly)]
+)
 def test_noisy_sums_may_be_rescaled_before_they_are_applied(inside, tmp_path):
     """What depends on noisy sums only is private, and is read as it was noised."""
     run = private_run()
@@ -408,6 +411,7 @@ def test_another_optimizer_is_noticed_and_a_private_one_is_not():
     )
 
 
+@pytest.mark.nightly
 def test_a_probe_clears_what_records_do_not_decide():
     run = private_run()
     run.model.register_buffer("steps", torch.zeros(1))
