@@ -1,6 +1,7 @@
 """Which extras are tested, and in which order."""
 
 import os
+import sys
 
 # An extra's tests are collected unless the run says that it is absent on purpose:
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
@@ -71,6 +72,10 @@ collect_ignore = [
 def pytest_collection_modifyitems(items):
     """Put tests of JAX Privacy last, also if all are run in one process.
 
-    Others copy the process, which cannot be done once JAX is in use.
+    Others copy the process, which cannot be done once JAX is in use. So no test module
+    may have an array of JAX, which would start it when tests are collected.
     """
     items.sort(key=lambda item: "jax_privacy" in item.nodeid)
+    jax = sys.modules.get("jax")
+    if jax is not None and jax._src.xla_bridge._backends:
+        raise RuntimeError("a test module started JAX when it was imported")

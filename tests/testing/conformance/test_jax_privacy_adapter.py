@@ -23,7 +23,7 @@ from dpaudit.training.participation_draws import drawn
 
 CLIP, CANARIES, DIMENSION = 2.0, 300, 620
 NOISE, STEPS, RATE = 2.26, 20, 0.3
-PARAMS = {"b": jnp.zeros(20), "w": jnp.zeros((30, 20))}
+PARAMS = {"b": np.zeros(20, np.float32), "w": np.zeros((30, 20), np.float32)}
 
 
 @dataclass(frozen=True)

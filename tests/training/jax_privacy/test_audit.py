@@ -203,7 +203,12 @@ def _accounted():
 
 
 # The rest needs no model: the privatizer is given sums of zeros.
-PARAMS = {"w": jnp.zeros((30, 20)), "b": jnp.zeros(20), "s": jnp.asarray(0.0)}
+# Arrays of numpy: one of JAX would start it when tests are collected, and no process
+# in which it was started can be copied.
+PARAMS = {
+    name: np.zeros(shape, np.float32)
+    for name, shape in (("w", (30, 20)), ("b", 20), ("s", ()))
+}
 
 
 def attach(

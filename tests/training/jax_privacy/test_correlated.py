@@ -30,7 +30,7 @@ jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 
 KEY = fixed_key(bytes(range(32)))
 CANARIES, STEPS, BANDS = 4000, 24, 4
-PARAMS = jnp.zeros(CANARIES)
+PARAMS = np.zeros(CANARIES, np.float32)  # of JAX it would start it at once
 COEFFICIENTS = (1.0, 0.5, 0.375, 0.3125)
 
 

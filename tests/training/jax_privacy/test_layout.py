@@ -10,12 +10,12 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.training.jax_privacy.layout import TreeLayout, holds_floats
 from dpaudit.training.layout import Layout
 
-TREE = {
-    "a": jnp.arange(12.0).reshape(3, 4),
-    "b": [jnp.zeros((2, 0)), jnp.asarray(100.0), None],
-    "c": jnp.arange(5),  # whole numbers are not trained
-    "d": (jnp.arange(20.0, 28.0, dtype=jnp.bfloat16).reshape(2, 2, 2),),
-    "e": jnp.arange(30.0, 33.0, dtype=jnp.float16),
+TREE = {  # of numpy: arrays of JAX would start it at once
+    "a": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "b": [np.zeros((2, 0), np.float32), np.float32(100.0), None],
+    "c": np.arange(5, dtype=np.int32),  # whole numbers are not trained
+    "d": (np.arange(20, 28).astype(jnp.bfloat16).reshape(2, 2, 2),),
+    "e": np.arange(30, 33, dtype=np.float16),
 }
 FLAT = [*range(12), 100, *range(20, 28), 30, 31, 32]  # written out by hand
 

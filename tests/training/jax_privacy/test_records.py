@@ -15,7 +15,11 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:optax.global_norm is deprecated:DeprecationWarning"  # used by JAX Privacy
 )
 
-PARAMS = {"b": jnp.ones(3, jnp.bfloat16), "empty": jnp.zeros(0), "w": jnp.ones((2, 3))}
+PARAMS = {  # of JAX they would start it at once
+    "b": np.ones(3, jnp.bfloat16),
+    "empty": np.zeros(0, np.float32),
+    "w": np.ones((2, 3), np.float32),
+}
 
 
 def loss(params, inputs):
