@@ -550,8 +550,12 @@ class _Judged:
     def find_rest(self, world: _World) -> None:
         """Look for the gradients of a world with a record fewer among those with it.
 
-        Gradients of zero may fill a batch up.
+        Gradients of zero may fill a batch up. Where gradients depend on random numbers,
+        as with dropout, those of a smaller batch are others whatever is left behind:
+        some builds of torch draw one number for a mask of any size.
         """
+        if _lost(self._first.rows, self._with_other_numbers().rows):
+            return
         norms = [norm for norm in world.rows if norm > 0]
         self._find(norms, self._first.rows, world)
 
