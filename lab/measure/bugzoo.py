@@ -42,7 +42,7 @@ from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import Result
 from dpaudit.game.text.findings import fault_parts
-from dpaudit.game.text.stages import STATUS, stage_name
+from dpaudit.game.text.stages import stage_name
 from dpaudit.game.text.terms import terms_of
 from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import rate_limits
@@ -203,7 +203,7 @@ def said_of(bug: Bug, found: Result, status: Status) -> str:
         return f"{named(faults[0].stage or bug.stage)}: {cause}"
     if found.refuted:
         return "the claim is refuted"
-    return f"nothing; {named(bug.stage)}: {STATUS[status]}"
+    return f"nothing; {named(bug.stage)}: {status}"
 
 
 def named(stage: Stage) -> str:
@@ -301,7 +301,7 @@ def known(bug: Bug) -> dict[str, str]:
         "claim": f"{epsilon_of(bug.truth.claimed):.6g}",
         "truth": str(bug.truth),
         "ratio": f"{ratio(bug):.6g}",
-        "road": named(bug.stage),
+        "stage": named(bug.stage),
         "canary": insertion_name(bug.insertion),
         "canaries": str(bug.canaries or ""),
         "story": bug.story,

@@ -20,7 +20,7 @@ HEADINGS = (
     "claim",
     "truth",
     "ratio",
-    "road",
+    "stage",
     "default",
     "hypothesis",
     "caught_by",

@@ -185,7 +185,7 @@ def test_a_threshold_is_audited_without_a_number():
     assert 1.4 < result.bound.epsilon_lower < 2.0
     assert result.verdict is Verdict.CLAIM_REFUTED
     assert result.bound.method == "as made"
-    assert "CountsAsMade" not in str(result)
+    assert "CountsAsMade" not in result.details()
     assert Result.from_json(result.to_json()) == result
 
 

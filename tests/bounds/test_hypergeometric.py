@@ -225,9 +225,9 @@ def test_a_random_half_is_audited_from_a_table_and_written():
     assert result.refuted
     assert result.could_refute
     assert Result.from_json(result.to_json()) == result
-    assert "hypergeometric" in str(result)
+    assert "hypergeometric" in result.details()
     explained = explain(result)
-    assert "drawn uniformly at random" in str(explained)
+    assert "a uniformly random half" in str(explained)
     likely = dict((step.name, step.leaves) for step in explained.steps)["exposure"]
     assert result.bound.epsilon_lower < likely < 2 * result.bound.epsilon_lower
 

@@ -50,8 +50,8 @@ def test_runs_are_combined_from_results_or_evidence(dpaudit, schema):
 def test_the_text_states_alpha_and_what_it_rests_on(dpaudit):
     done = dpaudit("combine", "0.json", "1.json", "--alpha=0.2", code=None)
     lines = done.stdout.splitlines()
-    assert "Shown by 2 independent runs together, at delta = 0" in lines[0]
-    assert "at most 0.2, whatever the program does in runs that" in lines[0]
+    assert "By 2 independent runs together, at delta = 0" in lines[0]
+    assert "80 % confidence, for any mechanism in independent runs" in lines[0]
     assert [line.split(":")[0].strip() for line in lines[1:3]] == ["0.json", "1.json"]
     assert "all the runs that were made" in lines[3]
     assert len(lines) == 4  # nothing about missing commitments

@@ -147,7 +147,7 @@ def verdict_box(result):
 def model_card(result):
     section = model_card_section(result)
     row = re.search(r"\| Verdict \| (.*) \|", section)[1]
-    first = section.splitlines()[2].strip("*")
+    first = section.splitlines()[2].replace("*", "")
     assert row[:4] == first[:4].lower()
     return first
 
@@ -179,31 +179,38 @@ def test_every_text_begins_with_the_word(kind, shown, word):
 
 
 WHOLE = {**SHOWN, "model card": model_card_section}
-UNSEEN = (
-    "Not checked, accepted by the user: sampling of records, per-record gradients, "
-    "clipping"
-)
 
 
 @pytest.mark.parametrize("word", TRAINED)
 @pytest.mark.parametrize("shown", sorted({*WHOLE} - {"sentence"}))
-def test_a_training_begins_with_what_was_found_not_looked_at_and_looked_at(shown, word):
-    said = WHOLE[shown](trained(word))
-    audited = "Audited in vain: " if word == "invalid run" else "Audited: "
-    parts = (word.capitalize(), UNSEEN, f"{audited}scale of the noise")
-    places = [said.replace("\\", "").find(part) for part in parts]
+def test_a_training_begins_with_claim_bound_meaning_and_checks(shown, word):
+    said = " ".join(WHOLE[shown](trained(word)).replace("\\", "").split())
+    said = said.replace("\N{NO-BREAK SPACE}", " ")
+    statuses = {
+        "claim refuted": "suspect",
+        "fault found": "failed",
+        "invalid run": "not checked",
+    }
+    parts = (
+        word,
+        "claimed ε ≤ 1.993",
+        {
+            "claim refuted": "the claim does not hold (p",
+            "fault found": "0 times the noise stated; expected: 1). likely cause: a",
+            "no violation detected": "this does not prove the claim.",
+            "inconclusive": "no effect of any canary was detected",
+            "invalid run": "nothing follows about the claim.",
+        }[word],
+        "batch sampling",
+        "noise",
+        statuses.get(word, "not checked"),
+    )
+    places = [said.lower().find(part) for part in parts[:4]]
     assert -1 not in places
     assert places == sorted(places)
-    if word != "invalid run":
-        assert said.rfind("p = ") > places[2]
-        first = said[places[0] : places[1]]
-        worth = {
-            "claim refuted": "where 1.993 is claimed",
-            "fault found": "0 times the noise stated, where 1 is claimed); likely a",
-            "no violation detected": "would have",
-            "inconclusive": "o effect of any canary was seen",
-        }
-        assert worth[word] in first
+    rows = said.lower()[places[3] - 20 :]
+    assert parts[5] in rows
+    assert ("lower bound" in said.lower()) is (word != "invalid run")
 
 
 @pytest.mark.parametrize(
@@ -252,18 +259,18 @@ def test_a_void_audit_shows_nothing_of_the_claim():
 def test_what_was_looked_at_is_told_wherever_there_is_room():
     result = audited("no violation detected")
     (check,) = result.sanity_checks
-    assert sentence(check).startswith("the guesses are better than chance (p = ")
+    assert sentence(check).startswith("guesses are better than chance (p = ")
     for said in (
         text_of(result._repr_html_()),
         str(explain(result)),
         model_card_section(result),
         text_of(report_html(result)).replace("\N{NO-BREAK SPACE}", " "),
     ):
-        assert "he guesses are better than chance (p " in said
+        assert "uesses are better than chance (p " in said
 
 
 def test_the_five_look_different():
-    boxes = {trained(word)._repr_html_().partition("<p")[0] for word in TRAINED}
+    boxes = {trained(word)._repr_html_().partition(">")[0] for word in TRAINED}
     pages = {re.search(r"<body class=.*", report_html(trained(w)))[0] for w in TRAINED}
     assert len(boxes) == len(pages) == 5
 
@@ -416,7 +423,7 @@ def test_a_bound_without_a_claim_has_no_verdict(dpaudit, schema):
 def test_guesses_that_could_not_have_refuted_the_claim_are_inconclusive(dpaudit):
     few = ["--canaries=200", "--guesses=8", "--correct=8", "--epsilon=4"]
     said = dpaudit("bound", *few, code=3).stdout
-    assert said.startswith("Inconclusive: the audit could not have refuted the claim")
+    assert said.startswith("Inconclusive: the audit had no power")
 
 
 # The sentences

@@ -83,13 +83,13 @@ def test_a_directory_is_audited_as_one_table(dpaudit, schema, table):
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     ("epsilon", "code", "word"),
-    [("3", 0, "No violation detected."), ("9", 3, "Inconclusive: ")],
+    [("3", 0, "NO VIOLATION DETECTED"), ("9", 3, "INCONCLUSIVE")],
 )
 def test_the_exit_code_is_that_of_the_verdict(dpaudit, epsilon, code, word):
     said = dpaudit("audit", "scores", f"--epsilon={epsilon}", "--delta=0", code=code)
     assert said.stdout.startswith(word)
     assert "is the auditor's word" in said.stdout
-    assert "chosen without looking at the coins" in said.stdout
+    assert "chosen without knowledge of the coin flips" in said.stdout
 
 
 @pytest.mark.usefixtures("table")
@@ -210,14 +210,14 @@ def test_ties_are_broken_against_the_auditor_and_counted(dpaudit, table):
     bits, _ = table
     write("tied/a.parquet", id=np.arange(N), bit=bits, score=np.zeros(N))
     told = "all against the auditor; next time"
-    said = " ".join(dpaudit("audit", "tied", *CLAIM, code=3).stdout.split())
-    assert told in said
+    done = dpaudit("audit", "tied", *CLAIM, "--verbose", code=3)
+    assert told in " ".join(done.stdout.split())
     said = dpaudit("audit", "tied", *CLAIM, "--tie-seed=3", code=None).stdout
     assert "against the auditor" not in said
     design = Design(canaries=N, rules=OneRun(guesses=9), claim=PureDP(epsilon=1.0))
     Path("bare.json").write_text(design.to_json())
     dpaudit("tally", "tied", "--design=bare.json", "--save=t.json")
-    said = " ".join(dpaudit("merge", "t.json", code=3).stdout.split())
+    said = " ".join(dpaudit("merge", "t.json", "--verbose", code=3).stdout.split())
     assert told in said
 
 

@@ -431,8 +431,7 @@ def test_a_plan_says_what_it_rests_on(planned):
     said = str(planned)
     for words in (
         "3 canaries at each of 250 coordinates (750 in all)",
-        "at delta = 1e-05 (wrong with chance at most 0.05, whatever the program does; "
-        "method rounds, tier A)",
+        "at delta = 1e-05 (95 % confidence, for any mechanism; method rounds)",
         f"the training's own epsilon is {planned.true_epsilon:.3f}",
         "times too small refutes the claim with chance 0.9",
     ):

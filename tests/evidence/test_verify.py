@@ -435,7 +435,7 @@ def test_a_fault_that_the_result_tells_of_is_told_by_its_verification():
     assert "- bound: fault found: the tally gives" in said
     assert "- stages: " in said
     assert "Fault found: one record changes the sum by too much (up to 12.8 C" in said
-    assert "Not looked at: adding up" in said
+    assert "Not checked: gradient aggregation" in said
     assert "no violation detected" not in said
 
 
@@ -468,7 +468,7 @@ def test_what_would_have_been_detected_is_computed_again():
     found = detected(evidence)
     assert found.outcome is Outcome.HOLDS
     smallest = ceil(100 * stated.detectable.factor) / 100
-    assert f"noise {smallest:.2f} times" in found.sentence
+    assert f"noise {smallest:.2f}x" in found.sentence
 
 
 @pytest.mark.parametrize(

@@ -263,10 +263,10 @@ def test_fewer_than_two_are_nothing_to_combine(number):
 def test_it_prints_the_word_and_all_it_rests_on():
     said = str(combine_runs([run(35), run(36, number=1)]))
     assert said.startswith("Claim refuted. Epsilon is at least 1.")
-    assert ", where 1 is claimed. Shown by 2 independent runs together, at d" in said
-    assert "against somebody who sees the output (p = " in said
-    assert "at most 0.05, whatever the program does in runs that share nothing" in said
-    assert "(method independent runs, tier A), " in said
+    assert "; 1 is claimed. By 2 independent runs together, at d" in said
+    assert "against an adversary who sees the output (p = " in said
+    assert "95 % confidence, for any mechanism in independent runs" in said
+    assert "(method independent runs), " in said
     assert said.endswith("if the number of runs was fixed before the first of them.")
 
 
@@ -384,7 +384,7 @@ def test_counts_are_added_up_if_the_designs_said_so(rules):
     assert found.bound.epsilon_lower == pytest.approx(want, rel=1e-12)
     assert found.claim_test.p_value == pytest.approx(p_value, rel=1e-9)
     assert found.bound.method == "pooled runs"
-    assert "in runs that share nothing" in str(found)
+    assert "in independent runs" in str(found)
     assert "their counts added up as their designs say" in str(found)
     assert found.could_refute
 

@@ -114,7 +114,7 @@ SCALE = fault(
 
 def test_a_parameter_keeps_its_name_where_privacy_is_claimed_for_users():
     result, _ = trained(unit="user", faults=[SCALE])
-    said = str(result)
+    said = result.details()
     assert "parameters 'record_encoder.weight' and 'recorded.bias'" in said
     assert "record" not in said.replace(NAMES[0], "").replace(NAMES[1], "")
     assert "one user" in said
@@ -124,7 +124,7 @@ def test_evidence_holds_when_every_sentence_is_another(monkeypatch):
     """What was sealed before the wording changed verifies after it."""
     result, key = trained(remarks=[noted("noise.fixed_seed")])
     sealed = seal(evidence_of(result, key=key))
-    before = str(result)
+    before = result.details()
 
     def other(template):
         return f"quite {template}" if isinstance(template, str) else lambda v: "quite"
@@ -132,8 +132,8 @@ def test_evidence_holds_when_every_sentence_is_another(monkeypatch):
     altered = {code: other(each) for code, each in SENTENCES.items()}
     monkeypatch.setattr(text, "SENTENCES", altered)
     assert verify(sealed).sound
-    assert str(result) != before
-    assert "quite" in str(result)
+    assert result.details() != before
+    assert "quite" in result.details()
 
 
 def test_the_verdict_of_a_result_is_decided_once(monkeypatch):

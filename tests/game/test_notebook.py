@@ -37,7 +37,7 @@ def result(correct):
 )
 def test_a_result_shows_its_verdict_and_seven_rows(correct, verdict):
     fragment = result(correct)._repr_html_()
-    assert words(fragment).startswith(f"{verdict} .")
+    assert words(fragment).startswith(verdict)
     assert fragment.count("<tr") == fragment.count('scope="row"') == 7
     assert f"{correct} of 1,000 ({correct / 1000:.1%})" in fragment
     assert fragment.count("<") == fragment.count(">")
@@ -86,9 +86,9 @@ def test_training_shows_the_verdict_that_counts():
     trained = audit.finish(claim=GaussianDP(mu=8.0))
     assert trained.design_test.refuted
     assert not trained.refuted
-    assert words(trained._repr_html_()).startswith("Inconclusive :")
+    assert words(trained._repr_html_()).startswith("Inconclusive ")
     assert trained.verdict is Verdict.INCONCLUSIVE  # of a curve that high
-    assert "what the accountant proves of the steps taken" in words(
+    assert "what the accountant proves of the steps made" in words(
         trained._repr_html_()
     )
 
@@ -96,13 +96,13 @@ def test_training_shows_the_verdict_that_counts():
 def test_each_row_says_what_it_is():
     shown = words(result(900)._repr_html_())
     for row in (
-        "Claimed epsilon = 1 at delta = 1e-05: one record more or less Shown",
-        "Shown epsilon >= 2.",
-        "; 0.05 or less refutes it Right",
-        "Right guesses 900 of 1,000 (90.0%): with 2,000 canaries in all With",
-        "With all guesses right epsilon >= 5.",
-        "(method exact, tier A) p-value p = ",
-        "Watching somebody who sees the output",
+        "Claimed epsilon = 1 at delta = 1e-05: add or remove one record Lower bound",
+        "Lower bound epsilon >= 2.",
+        "; 0.05 or less refutes it",
+        "Correct guesses 900 of 1,000 (90.0%): of 2,000 canaries Maximum",
+        "Maximum for this design epsilon >= 5.",
+        "(method exact) p-value p = ",
+        "Threat model sees the output",
     ):
         assert row in shown
 

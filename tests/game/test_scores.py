@@ -113,7 +113,7 @@ def test_bits_may_be_given_instead_of_coins_and_the_result_says_so():
     scores = scores_of(bits, 0)
     result = audit_scores([f"canary {i}" for i in IDS], bits, scores, design=DESIGN)
     assert result.reading == audit_scores(IDS, COINS, scores, design=DESIGN).reading
-    assert "not committed, so that nobody can check" in str(result)
+    assert "not committed, so nobody can check" in result.details()
     assert Result.from_json(result.to_json()) == result
 
 
@@ -122,7 +122,7 @@ def test_the_result_names_what_the_scores_could_not_see():
     parts = ("the sampler", "the clipping")
     result = audit_scores(IDS, COINS, scores, design=DESIGN, not_exercised=parts)
     assert result.not_exercised == parts
-    assert "Not looked at: the sampler, the clipping" in str(result)
+    assert "Not exercised: the sampler, the clipping." in str(result)
 
 
 HALF = np.random.default_rng(0).permutation(np.arange(N) % 2)

@@ -84,13 +84,14 @@ def test_an_audit_that_could_not_have_refuted_the_claim_is_inconclusive():
     # All of 3 guesses right refute no epsilon above ln(0.05^(1/3) / (1 - ...)) = -0.54.
     result = judged(3, guesses=3)
     assert result.verdict == "inconclusive"
-    assert "could not have refuted" in str(result)
+    assert "had no power" in str(result)
 
 
 def test_a_void_audit_says_nothing_about_the_claim():
     lost = invalid("custom", text="no canary arrived")
     said = str(judged(100, checks=(lost,)))
-    assert said == "Invalid run: no canary arrived. Nothing is said about the claim."
+    assert "No canary arrived. Nothing follows about the claim." in said
+    assert "Lower bound" not in said
 
 
 @pytest.mark.parametrize(

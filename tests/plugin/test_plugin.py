@@ -58,7 +58,7 @@ def test_a_leak_fails_with_one_sentence_and_what_is_honest_passes(suite):
     done.stdout.fnmatch_lines(
         [
             "dp_audit: 2 audits share alpha = 0.001; seed 0123456789abcdef",
-            "leaky: Claim refuted. Epsilon is at least *, where 1 is claimed. Shown *",
+            "leaky: Claim refuted. Epsilon is at least *; 1 is claimed. Against *",
             "Of * guesses about 500 calls * right, made from how often each output*",
             "A planted leak of epsilon = * would be caught with chance 0.9, if it*",
             "To repeat: pytest test_suite.py::test_leaky "

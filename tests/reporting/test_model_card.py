@@ -73,22 +73,25 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     section = section_of(judged())
     table = cells(section)
     assert table["Verdict"] == "claim refuted"
-    claimed = "epsilon = 0.5 at delta = 0.0001: one record more or less"
+    claimed = "epsilon = 0.5 at delta = 0.0001: add or remove one record"
     assert table["Claimed"] == claimed
-    assert table["Shown"] == (
-        "epsilon &gt;= 0.695 at delta = 0.0001: wrong with chance at most 0.05, "
-        "whatever the program does (method exact, tier A)"
+    assert table["Lower bound"] == (
+        "epsilon &gt;= 0.695 at delta = 0.0001: 95 % confidence, for any mechanism "
+        "(method exact)"
     )
-    assert table["Watching"] == "somebody who sees the final model only"
+    assert table["Threat model"] == "sees only the final model"
     p_value, _, rest = table["p-value"].partition(": ")
-    assert rest.endswith("if the claim is true; 0.05 or less refutes it")
+    assert "if the claim is true; 0.05 or less refutes it" in rest
     shown = float(p_value.removeprefix("p = "))
     assert P_VALUE <= shown == pytest.approx(P_VALUE, rel=0.05)  # rounded up
-    assert table["Right guesses"] == "75 of 100 (75.0%): with 1,000 canaries in all"
-    assert "would have refuted" not in section
-    verdict = "**Claim refuted. Epsilon is at least 0.695, where 0.5 is claimed.**"
+    assert table["Correct guesses"] == "75 of 100 (75.0%): of 1,000 canaries"
+    assert "would refute" not in section
+    verdict = (
+        "**Claim refuted.** Claimed ε ≤ 0.5 at δ = 0.0001; Lower bound ε ≥ 0.695 (95 % "
+        "confidence)."
+    )
     assert section.splitlines()[2].replace("\\", "") == verdict
-    assert "Shown at delta = 0.0001 against somebody who sees the final" in section
+    assert "At delta = 0.0001 against an adversary who sees only the final" in section
 
 
 def test_what_was_not_refuted_says_what_would_have_been():
@@ -96,7 +99,7 @@ def test_what_was_not_refuted_says_what_would_have_been():
     assert cells(section)["Verdict"] == (
         "no violation detected, which does not prove the claim"
     )
-    assert "would have refuted it with chance 0.9" in section.splitlines()[2]
+    assert "would refute the claim with probability 0.9" in section.splitlines()[4]
 
 
 def test_an_audit_that_could_show_nothing_is_called_inconclusive():
@@ -121,8 +124,8 @@ def test_a_ranking_and_a_training_have_sections_too():
         design=design,
         commitment=None,
     )
-    found = cells(model_card_section(ranked))["Shown"]
-    assert "(method ranked, tier A)" in found
+    found = cells(model_card_section(ranked))["Lower bound"]
+    assert "(method ranked)" in found
     counted = Design(
         canaries=200,
         rules=OneRun(guesses=50),
@@ -137,10 +140,10 @@ def test_a_ranking_and_a_training_have_sections_too():
     assert trained.claim_test.claim.epsilon_at(0.0) == inf
     table = cells(model_card_section(trained))
     assert table["Claimed"].startswith(
-        "epsilon = inf at delta = 0: one record more or less; what the accountant "
+        "epsilon = inf at delta = 0: add or remove one record; what the accountant "
         "proves"
     )
-    assert "tier B" in table["If noise is Gaussian"]
+    assert "not tested" in table["Model-based bound"]
 
 
 NASTY = (
@@ -210,9 +213,9 @@ def test_several_observers_have_a_row_each_and_then_a_part_each():
     final = judged(60)
     section = model_card_section(every_step, final)
     assert first_table(section) == [
-        ["Who was watching", "Claimed", "Shown", "p-value", "Verdict", "Canaries"],
+        ["Adversary", "Claimed", "Lower bound", "p-value", "Verdict", "Canaries"],
         [
-            "1. somebody who sees the model at every step",
+            "1. sees every iterate",
             "epsilon = 0.5",
             "epsilon >= 0.695",
             cells(section_of(every_step))["p-value"].partition(":")[0],
@@ -220,7 +223,7 @@ def test_several_observers_have_a_row_each_and_then_a_part_each():
             "1,000",
         ],
         [
-            "2. somebody who sees the final model only",
+            "2. sees only the final model",
             "epsilon = 0.5",
             "epsilon >= 0.042",
             cells(section_of(final))["p-value"].partition(":")[0],
@@ -229,10 +232,10 @@ def test_several_observers_have_a_row_each_and_then_a_part_each():
         ],
     ]
     assert section.splitlines()[2] == (
-        "**Claim refuted by 1 of 2 observers of one training. Whoever looked, a "
-        "refuted claim does not hold.**"
+        "**Claim refuted for 1 of 2 adversaries of one training run. A claim that is "
+        "refuted for one does not hold.**"
     )
-    assert "epsilon &gt;= 0.042 at" in cells(section_of(final))["Shown"]
+    assert "epsilon &gt;= 0.042 at" in cells(section_of(final))["Lower bound"]
     for result in (every_step, final):  # all that is said of one alone, a level down
         alone = section_of(result).partition("\n\n")[2].replace("### How", "#### How")
         assert alone.strip() in section
@@ -262,9 +265,9 @@ def test_that_a_final_model_shows_little_is_said_where_it_did(correct, sees, sai
 
 def test_no_observer_proves_a_claim_and_errors_of_all_add_up():
     section = model_card_section(judged(60), judged(61), judged(62))
-    assert "None of them refuted the claim, which does not prove it." in section
-    assert "Each row is wrong with chance at most 0.05" in section
-    assert "any of them with chance at most 0.15." in section
+    assert "refuted for none of them, which does not prove it." in section
+    assert "The probability that a row is wrong is at most 0.05" in section
+    assert "any of them is, at most 0.15." in section
 
 
 def test_of_a_void_audit_no_number_stands_in_the_table():
@@ -273,7 +276,7 @@ def test_of_a_void_audit_no_number_stands_in_the_table():
     assert spent.verdict is Verdict.INVALID_RUN
     section = model_card_section(judged(60), spent)
     assert first_table(section)[2][2:5] == ["nothing", "none", "invalid run"]
-    assert "any of them with chance at most 0.05." in section
+    assert "any of them is, at most 0.05." in section
     assert "Claim refuted" not in section
 
 

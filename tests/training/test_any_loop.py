@@ -64,7 +64,7 @@ def test_the_noise_decides(noise, refuted):
     assert result.refuted is refuted
     assert result.training.accountant is None
     assert result.training.steps == 100
-    assert "sampling of records" in str(result)
+    assert "batch sampling" in result.details()
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_curve_is_what_counts_if_it_is_given():
     assert result.claim_test is result.training.accountant
     assert result.refuted
     assert result.p_value < result.design_test.p_value
-    assert "what the accountant proves of the steps taken" in " ".join(
-        str(result).split()
+    assert "what the accountant proves of the steps made" in " ".join(
+        result.details().split()
     )
 
 
@@ -112,7 +112,9 @@ def test_a_plan_in_rounds_can_be_played():
     result = audit.finish()
     assert not result.refuted
     assert result.bound.epsilon_lower > 0
-    assert f"the plan expected {int(100 * plan.expected.mean) / 100}" in str(result)
+    assert f"the plan's forecast was {int(100 * plan.expected.mean) / 100}" in " ".join(
+        result.details().split()
+    )
 
 
 PLAN = Setting(
@@ -125,13 +127,13 @@ def test_a_run_of_other_steps_than_planned_has_a_forecast_of_its_own():
     audit = started(replace(DESIGN, setting=PLAN), rate=0.2, noise=2.26)
     loop(audit, noise=2.26, steps=5)
     result = audit.finish()
-    said = str(result)
-    assert "20 steps were planned, and 5 seen" in said
-    assert "expected 0.9" not in said
+    said = " ".join(result.details().split())
+    assert "20 steps were planned and 5 made" in said
+    assert "forecast was 0.9" not in said
     assert result.training.configuration.steps == 5
     factor = result.training.detectable.factor
     assert factor > 3
-    assert f"caught noise {ceil(100 * factor) / 100:.2f} times too small" in said
+    assert f"detect noise {ceil(100 * factor) / 100:.2f}x too small" in said
 
 
 @pytest.mark.parametrize("change", [{"rate": 0.05}, {"noise": 4.0}])

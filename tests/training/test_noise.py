@@ -134,7 +134,7 @@ def test_what_is_seen_of_honest_noise_is_said():
     ]
     times = np.sqrt(np.mean(np.square(honest())))
     assert sentence(looks[0]) == (
-        f"measured {times:.3f} ± 0.005 times the noise stated, in 4 parameters, over "
+        f"measured {times:.3f} ± 0.005 times the configured noise in 4 parameters over "
         "100 steps; detects a single step with less than 0.73 of it"
     )
     steps, coordinates = (largest_cosine(rows) for rows in (honest(), honest().T))
@@ -228,8 +228,8 @@ PLANTED = {
     "scale 1/200": (
         scaled(1 / 200),
         NOISE,
-        "noise 0.005 of that stated in every parameter",
-        "noise is scaled wrongly everywhere",
+        "noise is 0.005x the configured value in every parameter",
+        "a scaling bug in all parameters",
     ),
     "no noise": (scaled(0), NOISE, "no noise in any parameter", "no noise is added"),
     "one parameter without": (
@@ -241,7 +241,7 @@ PLANTED = {
     "one parameter with half": (
         scaled(0.5, FC),
         NOISE,
-        "of that stated in parameter 'fc.weight'",
+        "x the configured value in parameter 'fc.weight'",
         "that parameter is left out when noise is added, or has a scale of its own",
     ),
     "Laplace": (
@@ -424,7 +424,7 @@ def test_a_scale_and_a_repetition_are_two_faults():
     ("multiplier", "ratio", "cause"),
     [
         (1.5, 1 / 1.5, "the noise multiplier of 1.5 is left out"),
-        (0.6, 0.6, "multiplied twice"),
+        (0.6, 0.6, "applied twice"),
     ],
 )
 def test_a_multiplier_left_out_or_used_twice_is_recognised(multiplier, ratio, cause):
@@ -473,7 +473,7 @@ def test_one_parameter_with_less_and_one_with_more_are_a_fault_and_a_remark():
     values[:, FC] *= 0.5
     values[:, :64] *= 2
     _, (fault,), (remark,) = watched(values).found()
-    assert "of that stated in parameter 'fc.weight'" in fault_parts(fault)[0]
+    assert "x the configured value in parameter 'fc.weight'" in fault_parts(fault)[0]
     assert "in parameter 'conv.weight'" in sentence(remark)
 
 
@@ -486,7 +486,7 @@ def test_one_step_without_noise_is_found_among_five_hundred(places, multiplier):
     values = honest(13, 500, places)
     values[200] = 0
     _, (fault,), _ = watched(values, multiplier=multiplier).found()
-    assert fault_parts(fault)[0] == "the noise of step 201 is left out"
+    assert fault_parts(fault)[0] == "the noise of step 201 is missing"
     assert fault.probability <= FALSE_POSITIVE_RATE
 
 
@@ -504,7 +504,7 @@ def test_several_steps_without_noise_are_one_fault():
     values = honest(13)
     values[::10] *= 1e-6
     _, (fault,), _ = watched(values).found()
-    assert fault_parts(fault)[0].endswith("is left out, and too small in 9 more steps")
+    assert fault_parts(fault)[0].endswith("is missing, and too small in 9 more steps")
 
 
 def test_where_a_bare_step_cannot_be_told_it_is_said():
@@ -535,7 +535,7 @@ def test_a_bare_step_of_correlated_noise_is_found():
     values = honest(15, 200, 64)
     assert correlated(values).found()[1:] == ((), ())
     said = [fault_parts(fault)[0] for fault in correlated(values, bare=99).found()[1]]
-    assert said == ["the noise of step 100 is left out"]
+    assert said == ["the noise of step 100 is missing"]
 
 
 def test_the_law_of_what_a_correlated_step_adds():
@@ -554,7 +554,7 @@ def test_noise_is_compared_with_what_the_accountant_counted():
     watch = watched(honest(17), multiplier=0.5)
     assert not watch.found()[1]
     _, (fault,), _ = watch.found(np.ones(100))
-    assert "of that stated in every parameter" in fault_parts(fault)[0]
+    assert "x the configured value in every parameter" in fault_parts(fault)[0]
     assert 0.49 <= fault.numbers["ratio"] < 0.51
 
 
@@ -651,7 +651,7 @@ def test_a_precision_that_is_too_low_is_said():
 def test_what_rounding_leaves_of_faults_is_found(name, size, ratio):
     watch = rounded_watch(TYPES[name], size, ratio=ratio)
     _, (fault,), _ = watch.found()
-    assert "of that stated in every parameter" in fault_parts(fault)[0]
+    assert "x the configured value in every parameter" in fault_parts(fault)[0]
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -663,7 +663,7 @@ def test_a_bare_step_is_found_in_any_precision(name):
         after = cast(before + (step != 60) * cast(rng.normal(size=240)))
         watch.observe(after - before, 1.0, [before, after])
     (fault,) = watch.found()[1]
-    assert fault_parts(fault)[0] == "the noise of step 61 is left out"
+    assert fault_parts(fault)[0] == "the noise of step 61 is missing"
 
 
 def test_more_noise_in_low_precision_is_a_remark():
@@ -725,14 +725,14 @@ def test_the_smallest_faults_that_are_caught(plant):
 def test_a_fault_of_two_percent_is_caught_in_a_hundred_thousand_values():
     values = honest(12, 400) * 0.98
     (fault,) = watched(values).found()[1]
-    assert fault_parts(fault)[0].endswith("of that stated in every parameter")
+    assert fault_parts(fault)[0].endswith("x the configured value in every parameter")
 
 
 def test_what_all_parameters_share_is_caught_however_many_there_are():
     """Of 128 parameters with two coordinates each none shows it by itself."""
     names = [f"layer {number}" for number in range(128)]
     (fault,) = watched(honest(25) * 0.95, names=names).found()[1]
-    assert fault_parts(fault)[0].endswith("of that stated in every parameter")
+    assert fault_parts(fault)[0].endswith("x the configured value in every parameter")
 
 
 # Steps that are passed over, and samples of steps.
@@ -746,8 +746,8 @@ def test_steps_without_noise_or_numbers_are_passed_over_and_counted():
     looks, faults, _ = watch.found()
     assert not faults
     assert sentence(looks[0]).endswith(
-        "less than 0.73 of it; passed over: 1 step for which no noise was stated, 2 "
-        "steps with noise that is no number"
+        "less than 0.73 of it; left out: 1 step without configured noise, 2 steps with "
+        "noise that is not finite"
     )
     watch.observe(honest()[3], 1.0)
     assert (

@@ -91,7 +91,7 @@ def test_noise_is_held_against_what_was_stated_once_it_is_independent_again():
     result = audit.finish()
     assert not result.faults
     # 2,880 values: a standard error of 0.013.
-    measured = re.search(r"measured ([\d.]+) ±", " ".join(str(result).split()))
+    measured = re.search(r"measured ([\d.]+) ±", " ".join(result.details().split()))
     assert abs(float(measured[1]) - 1) < 0.06
     audit = opened(knows_real_sums=True)
     run(audit, rows=np.eye(STEPS))  # not correlated at all, whatever was said
@@ -150,10 +150,10 @@ def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
 def test_users_are_called_users():
     audit = opened(unit="user")
     run(audit)
-    said = " ".join(str(audit.finish()).split())
-    assert "sampling of users" in said
-    assert "one user more or less" in said
-    assert "12 rounds seen" in said
+    said = " ".join(audit.finish().details().split())
+    assert "cohort sampling" in said
+    assert "add or remove one user" in said
+    assert "12 rounds" in said
     assert "record" not in said.replace("records=", "")
     with pytest.raises(InvalidInputError, match="unit must be 'record' or 'user'"):
         opened(unit="client")

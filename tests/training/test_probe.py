@@ -133,7 +133,7 @@ def test_records_that_are_too_small_do_not_show_clipping():
     gradients_, clipping = found.checks
     assert gradients_.status is Status.INSPECTED
     assert clipping.status is Status.NOT_CHECKED
-    assert "none was large enough" in sentence(clipping)
+    assert "was large enough" in sentence(clipping)
     larger = probe_sum(honest, (INPUTS * 1e-3, TARGETS * 1e-3), norm=C)
     assert larger.checks[1].status is Status.INSPECTED
     assert "100% of them made large enough" in sentence(larger.checks[1])
@@ -359,7 +359,7 @@ def test_the_result_says_what_a_probe_saw():
     for stage in (Stage.GRADIENTS, Stage.CLIPPING):
         assert seen[stage].status is Status.INSPECTED
         assert plain[stage].status is Status.NOT_CHECKED
-        assert "audit.probe(...) would look at it" in sentences(plain[stage].findings)
+        assert "audit.probe(...) checks it" in sentences(plain[stage].findings)
     for stage in (Stage.SAMPLING, Stage.AGGREGATION, Stage.SIDE_PATHS):
         assert seen[stage].status is Status.NOT_CHECKED
 
@@ -369,8 +369,9 @@ def test_the_result_says_why_a_probe_could_not_look():
     running.probe(lambda b: honest((b[0] * rng.random(WIDE), b[1])), BATCH, norm=C)
     clipping = checks(trained(running))[Stage.CLIPPING]
     assert clipping.status is Status.NOT_CHECKED
-    assert "a probe could not look at it: it does not repeat itself" in sentences(
-        clipping.findings
+    assert (
+        "the sensitivity probe could not run: it does not repeat itself"
+        in sentences(clipping.findings)
     )
 
 

@@ -239,7 +239,7 @@ def test_random_numbers_go_on_from_where_they_stood():
 
 def test_without_a_probe_the_result_says_what_would_look():
     said = sentence(side_paths(finished(audit())).findings[0])
-    assert "audit.probe_update(...) would look at it" in said
+    assert "audit.probe_update(...) checks it" in said
 
 
 def test_what_a_probe_found_outlives_a_checkpoint(tmp_path):

@@ -30,7 +30,7 @@ def test_every_bug_has_a_row_that_says_what_is_known_of_it(held):
     for row in held:
         bug = BUGS[row["bug"]]
         assert row["title"] == bug.title
-        assert row["road"] == stage_name(bug.stage, terms_of(None))
+        assert row["stage"] == stage_name(bug.stage, terms_of(None))
         assert row["default"]
         assert row["canary"] == insertion_name(bug.insertion)
         assert int(row["canaries"] or 0) == bug.canaries

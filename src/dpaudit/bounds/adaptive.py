@@ -48,8 +48,8 @@ class AdaptiveBound(GameBound[Counts]):
         ...     canaries=100_000, guesses=1510, correct=1439, adaptive=True
         ... )
         >>> print(AdaptiveBound().epsilon_lower(counts, delta=1e-5, alpha=0.05))
-        epsilon >= 2.766 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method adaptive, tier A)
+        epsilon >= 2.766 at delta = 1e-05 (95 % confidence, \
+for any mechanism; method adaptive)
     """
 
     method: ClassVar[str] = "adaptive"

@@ -44,8 +44,8 @@ class BettingBound(GameBound[Bets]):
         >>> stated = np.full(200, 0.9)
         >>> bets = Bets(canaries=200, right=right, stated_probabilities=stated)
         >>> print(BettingBound().epsilon_lower(bets, delta=0.0, alpha=0.05))
-        epsilon >= 1.66 at delta = 0 (wrong with chance at most 0.05, \
-whatever the program does; method betting, tier A)
+        epsilon >= 1.66 at delta = 0 (95 % confidence, \
+for any mechanism; method betting)
     """
 
     grid: Grid = field(default_factory=Grid)

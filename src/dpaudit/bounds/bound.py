@@ -64,6 +64,16 @@ _CURVE_POINTS: Final = 4  # of a curve, the most promising, of which more is ask
 _LARGEST_GRID_EPSILON: Final = 1e4  # no search along a grid goes further
 
 
+def confidence_text(alpha: float) -> str:
+    """Return a confidence level in words.
+
+    Example:
+        >>> confidence_text(0.05), confidence_text(0.001)
+        ('95 % confidence', '99.9 % confidence')
+    """
+    return f"{100 - 100 * alpha:.7g} % confidence"
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerBound:
@@ -88,7 +98,7 @@ class LowerBound:
     def __str__(self) -> str:
         return (
             f"epsilon >= {self.text} at delta = {self.delta:g} "
-            f"({self.confidence_text}; method {self.method}, tier {self.tier})"
+            f"({self.confidence_text}; method {self.method})"
         )
 
     @property
@@ -105,12 +115,9 @@ class LowerBound:
 
     @property
     def confidence_text(self) -> str:
-        """How often it may be wrong, and of which programs that is known."""
-        apart = " in runs that share nothing" if self.method in _METHODS_OF_RUNS else ""
-        return (
-            f"wrong with chance at most {self.alpha:g}, whatever the program does"
-            f"{apart}"
-        )
+        """The confidence, and for which mechanisms it holds."""
+        apart = " in independent runs" if self.method in _METHODS_OF_RUNS else ""
+        return f"{confidence_text(self.alpha)}, for any mechanism{apart}"
 
 
 @final

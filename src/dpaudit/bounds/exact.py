@@ -84,8 +84,8 @@ class ExactBound(GameBound[Counts]):
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
         >>> print(ExactBound().epsilon_lower(counts, delta=1e-5, alpha=0.05))
-        epsilon >= 2.802 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method exact, tier A)
+        epsilon >= 2.802 at delta = 1e-05 (95 % confidence, \
+for any mechanism; method exact)
     """
 
     method: ClassVar[str] = "exact"
@@ -198,8 +198,8 @@ class AsMadeBound(GameBound[CountsAsMade]):
     Example:
         >>> made = CountsAsMade(canaries=2000, guesses=100, correct=75)
         >>> print(AsMadeBound().epsilon_lower(made, delta=0.0, alpha=0.05))
-        epsilon >= 0.702 at delta = 0 (wrong with chance at most 0.05, \
-whatever the program does; method as made, tier A)
+        epsilon >= 0.702 at delta = 0 (95 % confidence, \
+for any mechanism; method as made)
     """
 
     method: ClassVar[str] = "as made"
@@ -230,8 +230,8 @@ class SeparateRunsBound(GameBound[Counts]):
     Example:
         >>> runs = Counts(canaries=1000, guesses=1000, correct=880)
         >>> print(SeparateRunsBound().epsilon_lower(runs, delta=1e-5, alpha=0.05))
-        epsilon >= 1.829 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does in runs that share nothing; method separate, tier A)
+        epsilon >= 1.829 at delta = 1e-05 (95 % confidence, \
+for any mechanism in independent runs; method separate)
     """
 
     method: ClassVar[str] = "separate"

@@ -74,8 +74,8 @@ class HypergeometricBound(GameBound[HalfCounts]):
     Example:
         >>> counts = HalfCounts(canaries=1000, guesses=500, correct=400)
         >>> print(HypergeometricBound().epsilon_lower(counts, delta=0.0, alpha=0.05))
-        epsilon >= 1.249 at delta = 0 (wrong with chance at most 0.05, whatever the \
-program does; method hypergeometric, tier A)
+        epsilon >= 1.249 at delta = 0 (95 % confidence, for any \
+mechanism; method hypergeometric)
     """
 
     method: ClassVar[str] = "hypergeometric"

@@ -67,8 +67,8 @@ class RankedBound(GameBound[Ranked]):
         >>> right = np.arange(1000) % 20 > 0  # 19 of 20 right, wherever one looks
         >>> ranked = Ranked(canaries=1000, right=right)
         >>> print(RankedBound().epsilon_lower(ranked, delta=1e-5, alpha=0.05))
-        epsilon >= 2.57 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method ranked, tier A)
+        epsilon >= 2.57 at delta = 1e-05 (95 % confidence, \
+for any mechanism; method ranked)
     """
 
     level: float = 0.05

@@ -35,8 +35,8 @@ class SteinkeBound(GameBound[Counts]):
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
         >>> print(SteinkeBound().epsilon_lower(counts, delta=1e-5, alpha=0.05))
-        epsilon >= 2.675 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method steinke, tier A)
+        epsilon >= 2.675 at delta = 1e-05 (95 % confidence, \
+for any mechanism; method steinke)
     """
 
     method: ClassVar[str] = "steinke"

@@ -72,8 +72,8 @@ class WeightedBound(GameBound[Weighted]):
         ...     committed=True,
         ... )
         >>> print(WeightedBound().epsilon_lower(weighted, delta=1e-5, alpha=0.05))
-        epsilon >= 1.549 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method weighted, tier A)
+        epsilon >= 1.549 at delta = 1e-05 (95 % confidence, \
+for any mechanism; method weighted)
     """
 
     method: ClassVar[str] = "weighted"
@@ -132,8 +132,8 @@ class AdaptiveWeightedBound(GameBound[Weighted]):
         ...     committed=True, adaptive=True,
         ... )
         >>> print(AdaptiveWeightedBound().epsilon_lower(slots, delta=1e-5, alpha=0.05))
-        epsilon >= 1.546 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method slots, tier A)
+        epsilon >= 1.546 at delta = 1e-05 (95 % confidence, \
+for any mechanism; method slots)
     """
 
     method: ClassVar[str] = "slots"

@@ -55,8 +55,8 @@ from dpaudit.game.rules import Rules as Rules
 from dpaudit.game.setting import Setting as Setting
 from dpaudit.game.text.findings import described as described
 from dpaudit.game.text.results import not_exercised as not_exercised
+from dpaudit.game.text.results import note_on_power as note_on_power
 from dpaudit.game.text.results import note_on_ranking as note_on_ranking
-from dpaudit.game.text.results import note_on_strength as note_on_strength
 from dpaudit.game.text.results import notes as notes
 from dpaudit.game.text.results import opening as opening
 from dpaudit.game.text.results import reason as reason

@@ -28,6 +28,7 @@ __all__ = [
     "Outputs",
     "ReportOption",
     "SaveOption",
+    "VerboseOption",
     "check_apart",
     "check_files",
     "check_writable",
@@ -181,6 +182,10 @@ ReportOption: TypeAlias = Annotated[
     typer.Option("--report", help="Write a report to this .html file."),
     Output(suffixes=(".html", ".htm")),
 ]
+VerboseOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--verbose", help="Print everything that was measured."),
+]
 NotExercisedOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -243,10 +248,16 @@ class Outputs:
 
 
 def end_audit(
-    result: "lib.Result", notes: list[str], written: list[str], *, json: bool
+    result: "lib.Result",
+    notes: list[str],
+    written: list[str],
+    *,
+    json: bool,
+    verbose: bool = False,
 ) -> NoReturn:
-    """Say what came of an audit, and end as its verdict says."""
-    lines = [str(result), *(f"Note: {note}." for note in notes), *written]
+    """Print the result of an audit, and exit with its verdict's code."""
+    text = result.details() if verbose else str(result)
+    lines = [text, *(f"Note: {note}." for note in notes), *written]
     typer.echo(_as_json(result, notes) if json else "\n".join(lines))
     raise typer.Exit(result.verdict.exit_code)
 

@@ -26,6 +26,7 @@ from dpaudit.cli._outputs import (
     Outputs,
     ReportOption,
     SaveOption,
+    VerboseOption,
     end_audit,
 )
 from dpaudit.cli._shared import (
@@ -98,6 +99,7 @@ def audit(
     not_exercised: NotExercisedOption = None,
     save: SaveOption = None,
     report: ReportOption = None,
+    verbose: VerboseOption = False,
     evidence: Annotated[
         Path | None,
         typer.Option(help="Write what others can check to this .json file."),
@@ -147,7 +149,7 @@ def audit(
             coins_were_independent=coins_were_independent,
         )
     beside = lib.notes(result, unseen, registered=design is not None)
-    end_audit(result, beside, written, json=json)
+    end_audit(result, beside, written, json=json, verbose=verbose)
 
 
 @final

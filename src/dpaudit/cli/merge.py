@@ -13,6 +13,7 @@ from dpaudit.cli._outputs import (
     Outputs,
     ReportOption,
     SaveOption,
+    VerboseOption,
     end_audit,
 )
 from dpaudit.cli._shared import IndependentOption, JsonOption, naming_file, read_text
@@ -31,6 +32,7 @@ def merge(
     not_exercised: NotExercisedOption = None,
     save: SaveOption = None,
     report: ReportOption = None,
+    verbose: VerboseOption = False,
     json: JsonOption = False,
 ) -> None:
     """Merge the tallies of all shards of an audit, and judge the claim.
@@ -53,7 +55,7 @@ def merge(
         written = outputs.write(result)
     unseen = lib.unseen_in_tallies(result, ids_checked=bool(found[0].ids))
     beside = lib.notes(result, unseen, registered=True)
-    end_audit(result, beside, written, json=json)
+    end_audit(result, beside, written, json=json, verbose=verbose)
 
 
 def _check_registered(found: "list[lib.ScoreTally]", design: Path | None) -> None:

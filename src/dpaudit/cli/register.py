@@ -143,7 +143,7 @@ def _text(
 ) -> str:
     assert registration.commitment is not None  # there is a key
     design_of = registration.design
-    notes = (lib.note_on_ranking(design_of), lib.note_on_strength(design_of))
+    notes = (lib.note_on_ranking(design_of), lib.note_on_power(design_of))
     note = "".join(f"\nNote: {each}." for each in notes if each is not None)
     listed = "" if coins is None else f" They are listed in {coins}, secret too."
     return (

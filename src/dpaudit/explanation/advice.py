@@ -70,20 +70,20 @@ _WORST_FIRST = (  # by what the worst fault of each gives away
     Stage.AGGREGATION,
     Stage.SAMPLING,
 )
-_MEND = Advice(
-    text="mend what was found, and audit again, with a new key",
-    catches="other faults, which this one may hide",
+_FIX = Advice(
+    text="fix what was found, and audit again with a new key",
+    detects="other faults, which this one may hide",
 )
-_SMALLER = "smaller faults of the noise and of what is accounted, and no other"
+_SMALLER = "smaller faults of noise and accounting, and no others"
 
 
 def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice, ...]:
-    """Return what to do after an audit of training, the worst fault to catch first.
+    """Return what to do after an audit of training, the worst fault to detect first.
 
     Args:
         result: Of any audit; only a training run has stages.
         of_gaps: What to do about each gap; the one with the largest bound to expect
-            comes last, unless something was found, which is to be mended first.
+            comes last, unless something was found, which is to be fixed first.
     """
     if result.training is None:
         return ()
@@ -97,17 +97,16 @@ def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice
             )
     stages = [
         Advice(
-            text=f"look at {' and at '.join(stage_name(s, terms) for s in stages)}: "
-            f"{said}",
-            catches="; ".join(stage_faults(stage, terms) for stage in stages),
+            text=f"check {' and '.join(stage_name(s, terms) for s in stages)}: {how}",
+            detects="; ".join(stage_faults(stage, terms) for stage in stages),
         )
-        for said, stages in unseen.items()
+        for how, stages in unseen.items()
     ]
     if result.faults or result.claim_test.refuted:
-        return _MEND, *stages
+        return _FIX, *stages
     larger = [each for each in of_gaps if each and each.expected is not None]
     best = max(larger, key=lambda each: each.expected or 0.0, default=None)
-    return (*stages, *([replace(best, catches=_SMALLER)] if best else []))
+    return (*stages, *([replace(best, detects=_SMALLER)] if best else []))
 
 
 def modelled_advice(

@@ -29,12 +29,8 @@ from dpaudit.game.detectable import detectable_by_guesses
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.text.findings import sentence
-from dpaudit.game.text.results import (
-    confidence_sentence,
-    first_lines,
-    noise_detected,
-    numbers,
-)
+from dpaudit.game.text.results import confidence_sentence, noise_detected, numbers
+from dpaudit.game.text.screen import screen_of
 from dpaudit.game.text.terms import capital, terms_of
 from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantees import Guarantee
@@ -42,14 +38,14 @@ from dpaudit.theory.gap_levels import Gaps
 
 __all__ = [
     "explain",
-    "strength",
+    "power",
 ]
 
 
-def strength(
+def power(
     audit: Result, claim: Guarantee, model: Model | None, *, short: bool = False
 ) -> str:
-    """Return what would have been caught; "" where nobody computed it.
+    """Return what an audit would have detected; "" if that was not computed.
 
     Args:
         audit: Of any mechanism.
@@ -60,15 +56,15 @@ def strength(
     found = None if short else _noise(audit, claim, model)
     if found is None:
         return _by_guesses(audit, claim)
-    said = f"{noise_detected(found)}."
+    text = f"{noise_detected(found)}."
     if found.why_not is not None:
-        return f"{said} {_by_guesses(audit, claim)}".strip()
+        return f"{text} {_by_guesses(audit, claim)}".strip()
     if found.factor is None:
-        return said
+        return text
     delta = audit.design.bound_delta
     epsilon = model and model.epsilon_at(delta, found.factor)
-    then = "" if epsilon is None else f", which would mean epsilon about {epsilon:.2g}"
-    return f"{noise_detected(found)}{then}; smaller faults may go unseen."
+    then = "" if epsilon is None else f" (such a run would have ε of {epsilon:.2g})"
+    return f"{noise_detected(found)}{then}; smaller faults may go undetected."
 
 
 def _by_guesses(audit: Result, claim: Guarantee) -> str:
@@ -93,8 +89,8 @@ def _noise(
 
 _VISIBLE = 5e-4
 _SHORT = (
-    "The guesses fell short of what the model of the training says, so that forecasts "
-    "from it do not hold: larger faults may go unseen."
+    "The guesses were worse than the model of the training run predicts, so its "
+    "forecasts do not hold: larger faults may go undetected."
 )
 
 
@@ -102,8 +98,8 @@ def _look_for_a_fault(unit: str | None) -> dict[str, Advice]:
     """Return what to do about guesses that no model explains."""
     record = terms_of(unit).record
     advice = Advice(
-        text=f"look for a fault: less noise, {record}s that count for more, other "
-        "sampling or more that is shown than was said"
+        text=f"look for a fault: too little noise, {record}s that are not clipped, "
+        "other sampling, or outputs that the claim does not cover"
     )
     return {"guessing": advice, "exposure": advice}
 
@@ -166,9 +162,9 @@ def explain(
             model, advice = None, {"guessing": guessing_advice(gaps)}
         else:
             advice = modelled_advice(result, claim, model, law, gaps)
-    said = "" if refuted else strength(result, claim, model, short=short)
+    detected = "" if refuted else power(result, claim, model, short=short)
     if short:
-        said = f"{said} {_SHORT}".strip()
+        detected = f"{detected} {_SHORT}".strip()
     if refuted:  # a fault names its own cause
         unit = result.design.setting.unit
         advice = {} if result.faults else _look_for_a_fault(unit)
@@ -177,7 +173,7 @@ def explain(
     steps = _steps(gaps, advice)
     return replace(
         _bare(result),
-        first_lines=first_lines(result, said),
+        screen=screen_of(result, detected),
         numbers=numbers(result),
         confidence_sentence=confidence_sentence(result),
         claimed=gaps.levels[0].epsilon,
@@ -185,7 +181,7 @@ def explain(
         model=told,
         steps=steps,
         remainder=gaps.remainder or 0.0,
-        strength=said,
+        power=detected,
         advice=next_steps(result, (step.advice for step in steps)),
         assumptions=_assumptions(result),
         limit=model and model.limit(result.design),
@@ -198,7 +194,7 @@ def _bare(result: Result) -> Explanation:
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
-        first_lines=first_lines(result),
+        screen=screen_of(result),
         numbers="",
         confidence_sentence="",
         sanity_checks=result.sanity_checks,
@@ -209,7 +205,7 @@ def _bare(result: Result) -> Explanation:
         model="",
         steps=(),
         remainder=0.0,
-        strength="",
+        power="",
         advice=(),
         checks=() if training is None else training.coverage.checks,
         assumptions=(),
@@ -292,27 +288,25 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
     design, record = audit.design, terms_of(audit.design.setting.unit).record
     found = [
         (
-            "the coins were fair, independent and unknown to the program and the "
-            "guesser"
+            "coin flips are fair, independent and unknown to program and guesser"
             if design.rules.independent_coins
-            else "half of the canaries, drawn uniformly at random and unknown to the "
-            "program and the guesser, was included"
+            else "a uniformly random half of the canaries was included, unknown to "
+            "program and guesser"
         )
-        + (", as derived from the committed key" if audit.commitment else ""),
-        "what the design fixes was fixed before the run"
+        + (" (derived from the committed key)" if audit.commitment else ""),
+        "the design was fixed before the run"
         + (
             ""
             if audit.commitment
             else "; nothing was committed, so nobody can check it"
         ),
-        f"the method {audit.bound.method} holds, which only its author says"
+        f"the method {audit.bound.method} is valid, for which its author answers"
         if audit.is_foreign_bound
-        else f"the bound needs no assumption about the program (tier "
-        f"{audit.bound.tier})",
+        else "none about the program: the bound holds for any mechanism",
     ]
     if design.threat_model is ThreatModel.KNOWN_RECORDS:
         found.append(
-            f"the claim is one about somebody who knows all other {record}s, as an "
+            f"the claim is about an adversary who knows all other {record}s, as an "
             "accountant's is"
         )
     return tuple(found)

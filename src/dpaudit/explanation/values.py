@@ -1,4 +1,4 @@
-"""What an explanation says, as values: the word, steps, advice, strength."""
+"""What an explanation says, as values: first screen, steps, advice, power."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -10,6 +10,7 @@ from dpaudit.game.coverage import Check
 from dpaudit.game.findings import Finding
 from dpaudit.game.text.findings import sentence
 from dpaudit.game.text.results import check_line, opening
+from dpaudit.game.text.screen import Screen
 from dpaudit.game.verdict import Verdict
 from dpaudit.theory.gap_levels import Estimate, no_more_than
 
@@ -19,34 +20,34 @@ __all__ = ["Advice", "Explanation", "Step"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One thing to do, about a gap or about a road that nobody looked at.
+    """One thing to do, about a gap or about a stage that was not checked.
 
     Attributes:
         text: What to do.
         expected: The mean bound if it is done, where that was computed.
         spread: How much that bound varies from run to run.
-        catches: The fault that it would catch; "" where it is said elsewhere.
+        detects: The fault that it would detect; "" if that is stated elsewhere.
 
     Example:
         >>> print(Advice(text="use 8 canaries per coordinate instead of 1",
         ...     expected=0.71, spread=0.12))
         use 8 canaries per coordinate instead of 1; expect a bound of 0.71 on \
-average, give or take 0.12 from run to run
+average, ± 0.12 from run to run
     """
 
     text: str
     expected: float | None = None
     spread: float | None = None
-    catches: str = ""
+    detects: str = ""
 
     def __str__(self) -> str:
-        said = self.text
+        text = self.text
         if self.expected is not None and self.spread is not None:
-            said += (
-                f"; expect a bound of {self.expected:.2f} on average, give or take "
+            text += (
+                f"; expect a bound of {self.expected:.2f} on average, ± "
                 f"{self.spread:.2f} from run to run"
             )
-        return f"{said}. It would catch {self.catches}" if self.catches else said
+        return f"{text}. Detects {self.detects}" if self.detects else text
 
 
 @final
@@ -92,34 +93,33 @@ _PLAIN = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What an audit shows, why not more, and what would have been caught.
+    """What an audit shows, why not more, and what it would have detected.
 
     Attributes:
-        outcome: How it ended, in one word.
-        reason: Why it is void or inconclusive, or which fault; "" otherwise.
-        first_lines: The word, what it is worth and what was not looked at in
-            one line; of a training what was found, and what was looked at.
-        numbers: What was found beside what is claimed; "" if the audit is void.
-        confidence_sentence: How sure that is, and against whom; "" if the audit is
-            void.
+        outcome: How it ended.
+        reason: Why the run is invalid or inconclusive, or which fault; "" otherwise.
+        screen: The first screen.
+        numbers: The bound beside the claim; "" if the run is invalid.
+        confidence_sentence: The bound's confidence, and the adversary; "" if the run is
+            invalid.
         sanity_checks: Whether there was anything to see.
         claimed: The claim's epsilon at delta.
-        found: The lower bound on epsilon at delta; 0 if the audit is void.
+        found: The lower bound on epsilon at delta; 0 if the run is invalid.
         delta: Of both.
-        alpha: Chance of the bound being wrong.
+        alpha: Probability of the bound being wrong.
         model: What the steps were computed from.
         steps: From the claim to the bound; each level is computed by itself. None if
-            the audit is void: it says nothing about the claim.
+            the run is invalid: nothing follows about the claim.
         remainder: The bound found, less what the last step leaves: what no step
             explains.
-        strength: What the audit would have caught; "" if it caught something.
-        advice: What to do next, what would catch the worst fault first.
+        power: What the audit would have detected; "" if it refuted the claim.
+        advice: What to do next, what would detect the worst fault first.
         checks: Of a training run, each pipeline stage and how it was checked.
-        assumptions: What the statements rest on.
-        not_exercised: What was not run through; of a training ``checks`` say it.
-        remarks: What was noticed besides.
-        notice: What to know before anything else: that, and why, nobody checked the
-            result; "" if there is nothing.
+        assumptions: What the statements assume.
+        not_exercised: What was not exercised; of a training run ``checks`` say it.
+        remarks: Other observations.
+        notice: What to know before anything else: that the result was not verified, and
+            why; "" if there is nothing.
         unit: Whose privacy is claimed, if not a record's.
         limit: The epsilon that no valid audit of the same canaries exceeds in half of
             its runs; None if that is not known.
@@ -127,7 +127,7 @@ class Explanation:
 
     outcome: Verdict
     reason: str
-    first_lines: tuple[str, ...]
+    screen: Screen
     numbers: str
     confidence_sentence: str
     sanity_checks: tuple[Finding, ...]
@@ -138,7 +138,7 @@ class Explanation:
     model: str
     steps: tuple[Step, ...]
     remainder: float
-    strength: str
+    power: str
     advice: tuple[Advice, ...]
     checks: tuple[Check, ...]
     assumptions: tuple[str, ...]
@@ -150,24 +150,19 @@ class Explanation:
 
     @property
     def verdict(self) -> str:
-        """The verdict in sentences: the word first, then what was shown."""
-        said = (
+        """The verdict in sentences: the label, the bound, its confidence."""
+        parts = (
             opening(self.outcome, self.reason),
             self.numbers,
             self.confidence_sentence,
         )
-        return " ".join(filter(None, said))
+        return " ".join(filter(None, parts))
 
     @property
-    def below(self) -> str:
-        """What is said below the first lines; nothing is said twice."""
-        said = "" if self.numbers in self.first_lines[0] else self.numbers
-        return f"{said} {self.confidence_sentence}".strip()
-
-    @property
-    def worth(self) -> bool:
-        """Whether the first line says what would have been caught."""
-        return bool(self.strength) and self.strength in self.first_lines[0]
+    def power_below(self) -> str:
+        """The power, if the first screen does not state it."""
+        shown = any(self.power in each for each in self.screen.sentences)
+        return "" if shown else self.power
 
     def table(self) -> str:
         """Return the steps as lines of text."""
@@ -182,32 +177,31 @@ class Explanation:
 
     def __str__(self) -> str:
         parts = [on_one_line(self.notice)] if self.notice else []
-        parts.append("\n".join([*self.first_lines, self.below]).strip())
-        if self.strength and not self.worth:
-            parts.append(self.strength)
+        parts += [str(self.screen), self.confidence_sentence, self.power_below]
+        parts = [*filter(None, parts)]
         if self.advice:
-            said = (
+            listed = (
                 f"{i}. {on_one_line(str(a))}." for i, a in enumerate(self.advice, 1)
             )
-            parts.append("\n".join(["What to do next, by what it would catch:", *said]))
+            parts.append("\n".join(["Next steps, by what they would detect:", *listed]))
         if self.outcome is not Verdict.INVALID_RUN:
             parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
             parts += [self._step(step) for step in self.steps]
             parts += [no_more_than(self.limit)] if self.limit else []
         for title, lines in (
-            ("Looked at", self.said(self.sanity_checks)),
-            ("This rests on", self.assumptions),
+            ("Sanity checks", self.sentences(self.sanity_checks)),
+            ("Assumptions", self.assumptions),
             ("Not exercised", self.not_exercised),
-            ("Roads", tuple(map(self._stage, self.checks))),
-            ("Noticed", self.said(self.remarks)),
+            ("Checks", tuple(map(self._stage, self.checks))),
+            ("Notes", self.sentences(self.remarks)),
         ):
             if lines:
-                said = (f"- {on_one_line(each)}" for each in lines)
-                parts.append("\n".join([f"{title}:", *said]))
+                listed = (f"- {on_one_line(each)}" for each in lines)
+                parts.append("\n".join([f"{title}:", *listed]))
         return "\n\n".join(parts)
 
-    def said(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
-        """Return what findings say."""
+    def sentences(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+        """Return findings as sentences."""
         return tuple(sentence(each, self.unit) for each in findings)
 
     def _stage(self, check: Check) -> str:

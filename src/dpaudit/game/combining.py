@@ -175,14 +175,14 @@ class CombinedResult:
         )
 
     def details(self) -> str:
-        """Return what was shown of the claim, and how sure that is."""
+        """Return the bound beside the claim, and its confidence."""
         observers = sorted({threat(run) for run in self.runs})
         added = ", their counts added up as their designs say" if self.pooled else ""
         test, found = self.claim_test, self.bound
         return (
-            f"{bound_sentence(test, found)} Shown by {len(self.runs)} independent runs "
-            f"together{added}, at delta = {found.delta:g} against "
-            f"{' or '.join(observers)} (p {test.p_text}); the bound is "
+            f"{bound_sentence(test, found)} By {len(self.runs)} independent runs "
+            f"together{added}, at delta = {found.delta:g} against an adversary who "
+            f"{' or '.join(observers)} (p {test.p_text}); the bound holds with "
             f"{confidence_phrase(found)}, if the number of runs was fixed before the "
             "first of them."
         )

@@ -109,7 +109,8 @@ class Coverage:
         entered as such.
 
         Args:
-            checks: Findings by ``canary_tested``, ``inspected`` or ``not_checked``.
+            checks: Findings by ``canary_tested``, ``inspected``, ``not_applicable`` or
+                ``not_checked``.
             faults: Findings by ``fault``.
             accepted: Stages that need not be checked, as the user said beforehand.
             otherwise: Code of why a stage without a finding was not checked.
@@ -126,7 +127,7 @@ class Coverage:
             if each.stage is None or each.status not in _STRENGTH:
                 raise InvalidInputError(
                     "coverage is made of findings by canary_tested(...), "
-                    f"inspected(...) or not_checked(...), got "
+                    "inspected(...), not_applicable(...) or not_checked(...), got "
                     f"{each.code!r}, {each.status}"
                 )
             found[each.stage] = _with(found[each.stage], each)
@@ -175,7 +176,12 @@ class Coverage:
         return tuple(check.stage for check in self.checks if check.status is status)
 
 
-_STRENGTH: Final = (Status.TESTED, Status.INSPECTED, Status.NOT_CHECKED)
+_STRENGTH: Final = (
+    Status.TESTED,
+    Status.INSPECTED,
+    Status.NOT_APPLICABLE,
+    Status.NOT_CHECKED,
+)
 
 
 def _with(check: Check, finding: Finding) -> Check:

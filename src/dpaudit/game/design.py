@@ -45,7 +45,7 @@ class ThreatModel(StrEnum):
     @property
     def plain(self) -> str:
         """Who that is, in plain words, where records are protected."""
-        return self.described(sees="sees the model at every step", record="record")
+        return self.described(sees="sees every iterate", record="record")
 
     def described(self, *, sees: str, record: str) -> str:
         """Return who that is, in plain words.
@@ -58,10 +58,10 @@ class ThreatModel(StrEnum):
 
 
 _WHO = {
-    ThreatModel.ALL_ITERATES: "somebody who {sees}",
-    ThreatModel.KNOWN_RECORDS: "somebody who {sees} and knows all other {record}s",
-    ThreatModel.FINAL_MODEL: "somebody who sees the final model only",
-    ThreatModel.OUTPUT: "somebody who sees the output",
+    ThreatModel.ALL_ITERATES: "{sees}",
+    ThreatModel.KNOWN_RECORDS: "{sees} and knows all other {record}s",
+    ThreatModel.FINAL_MODEL: "sees only the final model",
+    ThreatModel.OUTPUT: "sees the output",
 }
 
 

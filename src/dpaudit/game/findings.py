@@ -9,7 +9,8 @@ The helpers below name what a finding means to the audit:
 
 - sanity checks, which ask whether there was anything to see: ``passed``, or
   ``inconclusive`` or ``invalid`` if they failed;
-- checks of a pipeline stage: ``canary_tested``, ``inspected``, ``not_checked``;
+- checks of a pipeline stage: ``canary_tested``, ``inspected``, ``not_checked``,
+  ``not_applicable``;
 - ``fault``: something that is wrong, whatever the claim;
 - ``noted``: a remark that no verdict depends on.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "inconclusive",
     "inspected",
     "invalid",
+    "not_applicable",
     "not_checked",
     "noted",
     "passed",
@@ -125,6 +127,7 @@ class Status(StrEnum):
     INSPECTED = "inspected"
     NOT_CHECKED = "not checked"
     ACCEPTED = "not checked, accepted by the user"
+    NOT_APPLICABLE = "not applicable"
     FAULT = "fault"
     NOTED = "noted"
 
@@ -256,6 +259,13 @@ def not_checked(
 ) -> Finding:
     """Return why a stage was not checked, or what would check it."""
     return _found(Status.NOT_CHECKED, code, subject, numbers, stage)
+
+
+def not_applicable(
+    stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
+) -> Finding:
+    """Return why there is nothing to check at a stage."""
+    return _found(Status.NOT_APPLICABLE, code, subject, numbers, stage)
 
 
 def fault(

@@ -27,7 +27,9 @@ from dpaudit.game.findings import Finding, inconclusive, passed
 from dpaudit.game.metrics import Metric, metrics_of
 from dpaudit.game.rules import AdaptiveCount, JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.text import notebook
 from dpaudit.game.text import results as text
+from dpaudit.game.text.screen import screen_of
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import (
     ALPHA_OF_EFFECT,
@@ -119,7 +121,7 @@ class TrainingRecord:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result(Document):
-    """What one audit shows; printing it says it, the word first.
+    """What one audit shows; printing it gives the first screen.
 
     Attributes:
         design: What was fixed beforehand.
@@ -261,10 +263,14 @@ class Result(Document):
         return hash(self.to_json())
 
     def __str__(self) -> str:
-        return text.printed_result(self)
+        return str(screen_of(self))
+
+    def details(self) -> str:
+        """Return the first screen, and below it everything that was measured."""
+        return "\n".join([str(self), "", *text.fact_lines(self)])
 
     def _repr_html_(self) -> str:
-        return text.html(self)
+        return notebook.html(self)
 
     def metrics(self) -> dict[str, Metric]:
         """Return a flat dict of numbers, and the words they need, for any logger.

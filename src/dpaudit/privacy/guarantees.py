@@ -81,9 +81,9 @@ class Adjacency(StrEnum):
 
 
 _PLAIN_WORDS = {
-    Adjacency.ADD_REMOVE: "one {record} more or less",
-    Adjacency.REPLACE_ONE: "one {record} replaced",
-    Adjacency.ZERO_OUT: "one {record} replaced by one that adds nothing",
+    Adjacency.ADD_REMOVE: "add or remove one {record}",
+    Adjacency.REPLACE_ONE: "replace one {record}",
+    Adjacency.ZERO_OUT: "replace one {record} by one that contributes nothing",
 }
 
 

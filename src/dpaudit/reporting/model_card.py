@@ -1,18 +1,17 @@
 """The section of a model card that says what an audit showed, in Markdown.
 
-A model card is read by people who have a minute. So the section has the verdict with
-its threat model, the numbers that it turns on, what would have been caught, what it
-rests on, what was not run through, and what to cite. Of a void audit no number stands
-there that would say something about the claim. Whatever a design or a remark holds is
-text, and stays text: it is escaped.
+A model card is read by people who have a minute. So the section begins with the first
+screen; below it are the numbers that the verdict depends on, what it assumes, what was
+not exercised, and what to cite. Of an invalid run it holds no number about the claim.
+Whatever a design or a remark holds is text, and is escaped.
 
-One training can be audited for several observers at once, such as one who sees every
-step and one who has the final model only. The section then begins with a row for each,
-since what one of them finds is easily taken for what all would.
+One training run can be audited against several adversaries at once, such as one who
+sees every iterate and one who has only the final model. The section then begins with a
+row for each, so that the result for one is not taken for that of all.
 
 Hugging Face's cards also have metadata (``model-index``) for results that leaderboards
-rank: a metric of a task on a data set. A lower bound on a leak is of no data set, and
-what is not found is no merit, so none is written.
+rank: a metric of a task on a data set. A lower bound on epsilon belongs to no data set,
+and a violation that was not found is no merit, so none is written.
 """
 
 import re
@@ -41,11 +40,11 @@ _ONE_RUN = (
 
 _HOW_FAR_BELOW = (
     "A bound from the final model far below the claim is normal, and does not mean "
-    "that training leaks less than is claimed. The claim must hold against somebody "
-    "who saw every step. In the final model all steps are added up: which of them a "
-    "record was in does not show any more, the noise of all of them lies on top, other "
-    "records move the same weights, and a canary is one record, not the worst that "
-    "there could be. Whoever attacks the model may know more than this audit did."
+    "that training leaks less than is claimed. The claim must hold against an "
+    "adversary who sees every iterate. The final model sums up all steps: it does not "
+    "show which of them a record was in, it carries the noise of all of them, other "
+    "records move the same weights, and a canary is one record, not the worst case. An "
+    "adversary may know more than this audit did."
 )
 
 
@@ -66,7 +65,7 @@ def model_card_section(result: Result, *others: Result, level: int = 2) -> str:
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> section = model_card_section(judge(counts, design=design, commitment=None))
         >>> section.splitlines()[2]
-        '**Claim refuted. Epsilon is at least 1.630, where 1 is claimed.**'
+        '**Claim refuted.** Claimed ε ≤ 1; Lower bound ε ≥ 1.630 (95 % confidence).'
     """
     _validate.whole_number("level", level, least=1)
     deepest = 4 if others else 5
@@ -80,30 +79,30 @@ def model_card_section(result: Result, *others: Result, level: int = 2) -> str:
 
 
 def _of_one(result: Result, level: int) -> Iterator[str]:
-    """Yield what is said of one result, below its heading."""
+    """Yield the parts about one result, below its heading."""
     explained = explain(result)
     yield from _first(explained)
     yield _table(result, explained)
-    yield _bullets("Looked at:", explained.said(explained.sanity_checks))
-    yield _bullets("This rests on:", explained.assumptions)
+    yield _bullets("Sanity checks:", explained.sentences(explained.sanity_checks))
+    yield _bullets("Assumptions:", explained.assumptions)
     yield _bullets("Not exercised by the audit:", explained.not_exercised)
-    yield _bullets("Noticed:", explained.said(explained.remarks))
+    yield _bullets("Notes:", explained.sentences(explained.remarks))
     yield _commitment(result)
     yield f"{'#' * (level + 1)} How to cite"
     yield _citations(result)
 
 
 def _of_several(results: tuple[Result, ...], level: int) -> Iterator[str]:
-    """Yield a table of observers, how to read it, and a part for each of them."""
+    """Yield a table of adversaries, how to read it, and a part for each of them."""
     _check_different(results)
     yield f"{'#' * level} Privacy audit"
     yield f"**{_together(results)}**"
     yield _observers(results)
-    yield _chance_of_error(results)
+    yield _confidence(results)
     if any(_is_low(each) for each in results):
         yield _HOW_FAR_BELOW
     for number, result in enumerate(results, 1):
-        yield f"{'#' * (level + 1)} Observer {number}: {_text(_who(result))}"
+        yield f"{'#' * (level + 1)} Adversary {number}: {_text(_who(result))}"
         yield from _of_one(result, level + 1)
 
 
@@ -111,26 +110,28 @@ def _check_different(results: tuple[Result, ...]) -> None:
     for place, result in enumerate(results):
         if any(result is each for each in results[:place]):
             raise InvalidInputError(
-                f"results[{place}] was given before; give each observer's result once"
+                f"results[{place}] was given before; give each adversary's result once"
             )
 
 
 def _together(results: tuple[Result, ...]) -> str:
-    """Return what all observers found, in a sentence."""
-    said = f"One training, and {len(results)} observers of it."
+    """Return the verdict over all adversaries, in a sentence."""
     for verdict, means in (
-        (Verdict.CLAIM_REFUTED, "Whoever looked, a refuted claim does not hold."),
-        (Verdict.FAULT_FOUND, "So what was proved of the claim does not apply."),
+        (Verdict.CLAIM_REFUTED, "A claim that is refuted for one does not hold."),
+        (Verdict.FAULT_FOUND, "What the accountant proved does not apply."),
     ):
         found = sum(each.verdict is verdict for each in results)
         if found:
-            who = f"{found} of {len(results)} observers of one training"
-            return f"{capital(verdict)} by {who}. {means}"
-    return f"{said} None of them refuted the claim, which does not prove it."
+            who = f"{found} of {len(results)} adversaries of one training run"
+            return f"{capital(verdict)} for {who}. {means}"
+    return (
+        f"One training run, audited against {len(results)} adversaries. The claim was "
+        "refuted for none of them, which does not prove it."
+    )
 
 
 def _observers(results: tuple[Result, ...]) -> str:
-    names = ("Who was watching", "Claimed", "Shown", "p-value", "Verdict", "Canaries")
+    names = ("Adversary", "Claimed", "Lower bound", "p-value", "Verdict", "Canaries")
     lines = [names, ("---",) * len(names)]
     for number, each in enumerate(results, 1):
         delta = each.bound.delta
@@ -154,8 +155,8 @@ def _who(result: Result) -> str:
     return text.threat(result)
 
 
-def _chance_of_error(results: tuple[Result, ...]) -> str:
-    """Say how sure all rows are at once: by the union bound, as they share a run."""
+def _confidence(results: tuple[Result, ...]) -> str:
+    """Return the confidence of all rows at once: a union bound, as they share a run."""
     alphas = [
         each.bound.alpha for each in results if each.verdict is not Verdict.INVALID_RUN
     ]
@@ -163,8 +164,8 @@ def _chance_of_error(results: tuple[Result, ...]) -> str:
         return ""
     each = " or ".join(f"{alpha:g}" for alpha in sorted({*alphas}))
     return (
-        f"Each row is wrong with chance at most {each}, and any of them with chance at "
-        f"most {sum(alphas):.3g}."
+        f"The probability that a row is wrong is at most {each}, and that any of them "
+        f"is, at most {sum(alphas):.3g}."
     )
 
 
@@ -175,20 +176,31 @@ def _is_low(result: Result) -> bool:
 
 
 def _first(explained: Explanation) -> tuple[str, ...]:
-    """Return the first lines, and how sure they are."""
-    said, *lines = explained.first_lines
-    listed = "\n".join(f"- {_text(line)}" for line in lines)
-    return f"**{_text(said)}**", listed, _text(explained.below)
+    """Return the first screen, and its confidence."""
+    screen = explained.screen
+    claim = "; ".join(filter(None, (screen.claim, screen.bound)))
+    meaning = " ".join((screen.setting, *screen.sentences, *screen.faults))
+    rows = [
+        f"| {row.status} | {'- ' * row.part}{_text(row.name)} | {_text(row.measured)} |"
+        for row in screen.rows
+    ]
+    head = ["| Status | Check | Measured |", "| --- | --- | --- |"]
+    return (
+        f"**{_text(screen.label)}.** {_text(claim)}.",
+        _text(meaning),
+        "\n".join([*head, *rows]) if rows else "",
+        _text(screen.scope) if rows else "",
+        _text(explained.confidence_sentence),
+    )
 
 
 def _table(result: Result, explained: Explanation) -> str:
     first, *rest = text.facts(result)
     rows = [first, text.Fact(name="Verdict", value=_word(explained)), *rest]
-    if explained.strength and not explained.worth:
-        caught = "What would have been caught"
-        rows.append(text.Fact(name=caught, value=explained.strength))
+    if explained.power_below:
+        rows.append(text.Fact(name="Power", value=explained.power_below))
     lines = [f"| {_text(each.name)} | {_text(each.whole)} |" for each in rows]
-    return "\n".join(["| What | Value |", "| --- | --- |", *lines])
+    return "\n".join(["| Detail | Value |", "| --- | --- |", *lines])
 
 
 def _word(explained: Explanation) -> str:
@@ -206,13 +218,12 @@ def _bullets(title: str, lines: tuple[str, ...]) -> str:
 def _commitment(audit: Result) -> str:
     if audit.commitment is None:
         return (
-            "The coins were not committed to, so that nobody can check that they came "
-            "first."
+            "The coin flips were not committed to, so nobody can check that they were "
+            "drawn before the run."
         )
     return (
         "Key and design were committed to before the run (SHA-256 "
-        f"`{audit.commitment.sha256}`); whoever is given the evidence can check it "
-        "with `dpaudit verify`."
+        f"`{audit.commitment.sha256}`); with the evidence, `dpaudit verify` checks it."
     )
 
 

@@ -227,9 +227,9 @@ def _check_faulty(name: str, trained: Trained) -> None:
     signal = None if result.training is None else result.training.signal
     if signal is not None and signal.off:
         raise ConformanceError(
-            f"{name}: in a training with {_TOO_LITTLE:g} times the claimed noise "
-            f"{signal_sentence(signal)}: are they clipped, scaled or averaged on the "
-            f"way?{real}"
+            f"{name}: in a training run with {_TOO_LITTLE:g} times the claimed noise: "
+            f"{signal_sentence(signal)}; are canaries clipped, scaled or averaged "
+            f"before the sum?{real}"
         )
 
 

@@ -73,7 +73,7 @@ class NoiseWatch:
         >>> from dpaudit.game.text.findings import sentence
         >>> checks, faults, remarks = watch.found()
         >>> print(sentence(checks[0]))  # doctest: +NORMALIZE_WHITESPACE
-        measured 0.501 ± 0.007 times the noise stated, in 1 parameter, over 50 steps;
+        measured 0.501 ± 0.007 times the configured noise in 1 parameter over 50 steps;
         detects a single step with less than 0.51 of it
         >>> faults[0].code, round(faults[0].numbers["ratio"], 3)
         ('noise.scale', 0.501)

@@ -55,7 +55,7 @@ def check_strategy(
         ... )
         >>> print(sentence(fault))
         noise is too small by the strategy's largest column norm, 1.25 (a sensitivity \
-of 1.768 clipping norms, where 1.414 is claimed); likely a strategy whose columns were \
+of 1.768 clipping norms; expected: 1.414); likely cause: a strategy whose columns were \
 not scaled to length 1
         >>> check_strategy(strategy, steps=4, separation=2, claimed=1.768)[1] is None
         True

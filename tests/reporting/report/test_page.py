@@ -12,6 +12,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Advice, Explanation, Step, explain
 from dpaudit.game.findings import noted, passed
 from dpaudit.game.setting import Setting
+from dpaudit.game.text.screen import Screen
 from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.report import report, report_html
 
@@ -54,6 +55,16 @@ class Page(HTMLParser):
         return [attrs for name, attrs, _ in self.tags if name == tag]
 
 
+def screen(*sentences):
+    return Screen(
+        verdict=Verdict.NO_VIOLATION_DETECTED,
+        claim="Claimed ε ≤ 2",
+        bound="Lower bound ε ≥ 0.95",
+        setting="Adversary: sees the output.",
+        sentences=sentences or ("This does not prove the claim.",),
+    )
+
+
 def explanation(**changed):
     step = Step(
         name="statistics",
@@ -67,7 +78,7 @@ def explanation(**changed):
     parts = {
         "outcome": Verdict.NO_VIOLATION_DETECTED,
         "reason": "",
-        "first_lines": ("No violation detected. It would have caught something.",),
+        "screen": screen(),
         "numbers": "Epsilon is at least 0.95, where 2 is claimed.",
         "advice": (),
         "checks": (),
@@ -80,7 +91,7 @@ def explanation(**changed):
         "model": "only the guesses are known",
         "steps": (step,),
         "remainder": -0.05,
-        "strength": "It would have caught something.",
+        "power": "90 % power to detect something.",
         "assumptions": ("fair coins",),
         "not_exercised": (),
         "remarks": (),
@@ -173,9 +184,9 @@ def test_the_outcome_is_told_in_words(kind, said, request):
     result, _ = request.getfixturevalue(kind)
     text = Page(report_html(result)).text
     assert said in text
-    assert "somebody who sees the output" in text
-    said = {"refuted": "is claimed", "honest": "would have refuted"}
-    assert said.get(kind, "could not have refuted") in text
+    assert "sees the output" in text
+    said = {"refuted": "does not hold", "honest": "would refute"}
+    assert said.get(kind, "had no power") in text
 
 
 def test_what_cannot_be_shown_is_left_out_with_a_reason(honest, training):
@@ -218,11 +229,11 @@ def test_a_hostile_explanation_stays_text(honest):
         advice=Advice(text=attack),
     )
     said = explanation(
-        first_lines=(f"No violation detected. {attack}", attack),
+        screen=screen(attack, attack),
         numbers=attack + attack,
         confidence_sentence=attack,
         sanity_checks=(passed("custom", text=attack),),
-        strength=attack,
+        power=attack * 2,
         steps=(step,),
         remarks=(noted("custom", text=attack),),
         model=attack,
@@ -235,11 +246,11 @@ def test_a_hostile_explanation_stays_text(honest):
 
 def test_the_waterfall_tells_every_number_of_an_explanation(honest):
     text = Page(report_html(honest[0], explanation=explanation())).text
-    assert "takes −1.000" in text  # noqa: RUF001 (as it is read)
-    assert "leaves 1.000" in text
+    assert "loss −1.000" in text  # noqa: RUF001 (as it is read)
+    assert "remaining 1.000" in text
     assert "Within 0.900 to 1.100 (95 %)" in text
     assert "−0.050" in text  # noqa: RUF001 (as it is read)
-    assert "It would have caught something." in text
+    assert "90 % power to detect something." in text
     assert "Use more canaries; expect a bound of 1.50 on average" in text
 
 

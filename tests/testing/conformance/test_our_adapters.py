@@ -98,8 +98,8 @@ def test_the_adapter_for_any_loop_conforms(per_coordinate, tmp_path):
     ("fault", "message"),
     [
         ("clipped twice", r"raises what the guesser sees by 0\.\d+ .* should by 1"),
-        ("clipped twice, unrecorded", "is void: canaries arrived at 0.5"),
-        ("read halved", "is void: canaries arrived at 0.5"),
+        ("clipped twice, unrecorded", "is void: canary signal 0.5"),
+        ("read halved", "is void: canary signal 0.5"),
         ("no canaries", r"raises what the guesser sees by -?0\.\d+ .* should by 1"),
         ("half the noise", "varies by 1.* less than the noise"),
         ("everybody joins", "where the coins include 0"),
@@ -128,7 +128,7 @@ def test_canaries_at_half_their_size_are_caught_whatever_the_keys(
     """So few join that the claimed noise hides it; a twentieth of it does not."""
     with pytest.raises(
         ConformanceError,
-        match=r"claimed noise canaries arrived at 0\.[45]|is void|should by 1",
+        match=r"claimed noise: canary signal 0\.[45]|is void|should by 1",
     ):
         check(Loop(fault=fault, rate=0.12), tmp_path, seed=seed)
 

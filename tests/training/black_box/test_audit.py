@@ -230,8 +230,8 @@ def test_the_result_says_who_looked_and_what_was_fixed():
     assert result.design.threat_model is ThreatModel.FINAL_MODEL
     assert set(encode(result.design.setting)) == {"canaries_sha256"}
     assert audit.commitment.holds_for(KEY, result.design)
-    assert "somebody who sees the final model only" in str(result)
-    assert " Not looked at: " in str(result).splitlines()[0]
+    assert "sees only the final model" in result.details()
+    assert "Not exercised: " in str(result)
     assert Result.from_json(result.to_json()) == result
 
 

@@ -105,8 +105,10 @@ def test_silence_is_an_answer_if_controls_are_told_apart():
     assert result.verdict == "no violation detected"
     told = sentence(result.sanity_checks[1])
     assert "trained on 4 times from others (p = 6.5e-09)" in told
-    assert "trained on fewer than 4 times (no effect of any canary" in str(result)
-    assert "whether the training set followed the coins" in str(result)
+    assert "trained on fewer than 4 times (no effect of any canary" in " ".join(
+        result.details().split()
+    )
+    assert "whether the training set followed the coins" in result.details()
     assert Result.from_json(result.to_json()) == result
 
 
@@ -115,8 +117,9 @@ def test_silence_is_none_if_controls_are_not_told_apart(told):
     audit = opened()
     lots = 1.0 * control_bits(audit)
     text = str(judged(audit, canaries=silence(), controls=told(lots)))
-    assert text.startswith("Inconclusive: no effect of any canary was seen")
-    assert "scores do not tell control records" in text
+    assert text.startswith("INCONCLUSIVE\n")
+    text = " ".join(text.split())
+    assert "cores do not distinguish control records" in text
 
 
 def test_without_controls_silence_is_inconclusive():
@@ -142,7 +145,8 @@ def test_canaries_that_show_need_no_control_to_show():
     lots = np.random.default_rng(0).standard_normal(RECORDS)
     result = judged(audit, canaries=BITS + 0.8 * silence(), controls=lots)
     assert "better than chance" in sentence(result.sanity_checks[0])
-    assert "scores do not tell control records" in sentence(result.sanity_checks[1])
+    told = sentence(result.sanity_checks[1])
+    assert "scores do not distinguish control records" in told
     assert result.verdict == "no violation detected"
 
 
@@ -212,7 +216,7 @@ def followed(data, _canaries, audit, _other):
 
 def test_a_training_too_short_to_show_a_canary_shows_its_controls():
     result = made(followed, epochs=2, rate=1e-3)
-    assert "no effect of any canary was seen" in sentence(result.sanity_checks[0])
+    assert "no effect of any canary was detected" in sentence(result.sanity_checks[0])
     assert result.verdict == "no violation detected"
 
 
@@ -224,11 +228,11 @@ def test_a_training_that_learns_by_heart_is_refuted_with_controls_too():
 @pytest.mark.parametrize(
     ("training_set", "reason"),
     [
-        (lambda data, _c, _a, _o: data, "scores do not tell"),
-        (lambda data, c, _a, _o: ConcatDataset([data, c]), "scores do not tell"),
+        (lambda data, _c, _a, _o: data, "scores do not distinguish"),
+        (lambda data, c, _a, _o: ConcatDataset([data, c]), "scores do not distinguish"),
         (
             lambda data, _c, _a, other: ConcatDataset([data, other.included()]),
-            "scores do not tell",
+            "scores do not distinguish",
         ),
     ],
     ids=["forgotten", "all canaries", "another key's"],
@@ -243,7 +247,7 @@ def test_a_training_without_these_controls_is_inconclusive(training_set, reason,
 def test_a_model_that_was_not_trained_is_inconclusive():
     result = made(followed, epochs=0, rate=1e-3)
     assert result.verdict == "inconclusive"
-    assert "scores do not tell" in result.reason
+    assert "scores do not distinguish" in result.reason
 
 
 def test_canaries_left_in_the_data_are_noticed_though_controls_are_told_apart():
@@ -251,7 +255,7 @@ def test_canaries_left_in_the_data_are_noticed_though_controls_are_told_apart():
         return ConcatDataset([data, canaries, audit.included()])
 
     result = made(left_in, epochs=30, rate=1e-2)
-    assert "scores tell control records" in sentence(result.sanity_checks[1])
+    assert "scores distinguish control records" in sentence(result.sanity_checks[1])
     assert result.verdict == "inconclusive"
     assert "canaries may have been left in the data" in result.reason
 

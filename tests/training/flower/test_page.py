@@ -33,7 +33,7 @@ def test_the_program_of_the_page_prints_its_result(tmp_path):
     done = run(program)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "clients are weighed by their number of examples" in done.stdout
-    assert "somebody who sees the aggregate of every round" in done.stdout
+    assert "sees the aggregate of every round" in done.stdout
 
 
 def test_the_example_refutes_a_sixth_of_the_noise():

@@ -117,7 +117,7 @@ def test_an_honest_plan_is_not_refuted_and_its_noise_is_as_stated(columns):
     result = honest_run(columns=columns)
     assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     assert result.p_value > 0.001
-    said = " ".join(str(result).split())
+    said = " ".join(result.details().split())
     assert "4 cohorts in turn, each every 4 steps" in said
     assert "Toeplitz strategy of 24 steps, 4 bands" in said
 

@@ -49,7 +49,7 @@ def test_a_run_that_loses_its_canaries_is_not_reassured(mode, canaries, factor):
     audit = attach(run)
     run.train(audit.data_loader)
     text = str(audit.finish())
-    assert text.startswith("Invalid run: ")
+    assert text.startswith("INVALID RUN\n")
     assert "slope" in text
 
 
@@ -78,8 +78,9 @@ def test_an_audit_attached_half_way_says_what_it_did_not_see(told):
         accountant=run.engine.accountant if told else None,
     )
     run.train(steps=10)
-    text = str(audit.finish())
-    assert text.startswith("Inconclusive: ")
+    text = audit.finish().details()
+    assert text.startswith("INCONCLUSIVE\n")
+    text = " ".join(text.split())
     assert "10 of 20 steps were made without the audit" in text
 
 

@@ -258,7 +258,7 @@ def test_what_goes_wrong_in_a_hook_is_said_in_the_end_and_not_in_the_loop(
     invalid = isinstance(error, InvalidRunError)
     assert result.verdict is (Verdict.INVALID_RUN if invalid else Verdict.INCONCLUSIVE)
     assert sentence(result.sanity_checks[2]).startswith("the audit stopped")
-    assert str(error) in str(result)
+    assert str(error) in result.details()
 
 
 def test_a_failed_audit_trains_as_if_there_was_none(monkeypatch, never_audited):
@@ -287,7 +287,7 @@ def test_a_failed_audit_stays_failed_when_it_is_resumed(tmp_path, monkeypatch):
     result = again.finish()
     assert result.training.steps == 2
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "WrongError: before" in str(result)
+    assert "WrongError: before" in result.details()
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -341,7 +341,7 @@ def test_weights_that_are_no_numbers_are_named_for_what_they_are():
     run.train(steps=8)
     result = audit.finish()
     assert result.verdict is Verdict.INCONCLUSIVE
-    text = " ".join(str(result).split())
+    text = " ".join(result.details().split())
     names = "0.weight, 0.bias, 2.weight, 2.bias"
     assert f"{names} hold NaN or infinity at the end of training" in text
     assert "changed beside" not in text
@@ -373,7 +373,7 @@ def test_a_second_optimizer_without_privacy_is_still_noticed():
         plain.step()
     result = audit.finish()
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "optimizer SGD changed 3 times" in " ".join(str(result).split())
+    assert "optimizer SGD changed 3 times" in " ".join(result.details().split())
 
 
 def test_a_change_after_the_last_step_is_seen():
@@ -384,7 +384,7 @@ def test_a_change_after_the_last_step_is_seen():
         next(run.model.parameters()).add_(1.0)
     result = audit.finish()
     assert result.verdict is Verdict.INCONCLUSIVE
-    said = " ".join(str(result).split())
+    said = " ".join(result.details().split())
     assert "0.weight changed after the last step of the private optimizer" in said
     (check,) = [
         e for e in result.training.coverage.checks if e.stage is Stage.SIDE_PATHS

@@ -588,7 +588,7 @@ def test_a_step_without_noise_that_no_rehearsal_saw_voids_the_audit():
 
     result = run_after(program.rehearsed(), program, train)
     assert result.verdict is Verdict.INVALID_RUN
-    assert "passed over where audit_opacus" in " ".join(str(result).split())
+    assert "passed over where audit_opacus" in " ".join(result.details().split())
 
 
 @pytest.mark.nightly

@@ -171,9 +171,9 @@ def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
     ("fault", "words"),
     [
         ("none in a layer", "no noise"),
-        ("half", "noise is scaled wrongly"),
+        ("half", "a scaling bug"),
         ("same", "seeded in every step"),
-        ("none in a step", "the noise of step 8 is left out"),
+        ("none in a step", "the noise of step 8 is missing"),
     ],
 )
 def test_noise_that_is_wrong_is_named(fault, words):
@@ -273,7 +273,8 @@ def test_noise_is_compared_with_the_accountants_multiplier_of_each_step(told):
         run.optimizer.step_hook = None
         run.engine.accountant.history = [(NOISE, 0.1, STEPS)]
     said = [fault_parts(fault)[0] for fault in trained(audit, falling).faults]
-    assert any("of that stated" in each for each in said if "step" in each) is not told
+    found = any("x the configured" in each for each in said if "step" in each)
+    assert found is not told
 
 
 # Batches

@@ -68,7 +68,9 @@ def test_an_honest_training_is_not_accused_and_its_coverage_says_what_was_checke
     assert check_of(result, Stage.GRADIENTS).status is Status.INSPECTED
     assert check_of(result, Stage.SIDE_PATHS).status is Status.ACCEPTED
     assert abs(result.training.signal.slope - 1) < 4 * result.training.signal.error
-    assert "one user replaced by one that adds nothing" in " ".join(str(result).split())
+    assert "replace one user by one that contributes nothing" in " ".join(
+        result.details().split()
+    )
 
 
 def test_half_of_the_noise_is_refuted_and_named(once):

@@ -3,8 +3,8 @@
 Every bug is a small patch around real Opacus: it changes methods of the optimizer that
 ``make_private`` returned, the loader, the accountant, or the user's step, as the faulty
 code would. The value says what the accountant goes on to claim, what is spent in truth,
-and on which road from a record to the model the fault lies. Some have an audit made for
-them: then it says by which canary, insertion and number of guesses.
+and at which stage between a record and the model the fault lies. Some have an audit
+made for them: then it says by which canary, insertion and number of guesses.
 """
 
 from collections.abc import Callable

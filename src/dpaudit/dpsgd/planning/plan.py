@@ -10,7 +10,7 @@ from typing import assert_never, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import rounded_down
+from dpaudit.bounds.bound import confidence_text, rounded_down
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.forecasts import fixed_number
@@ -138,8 +138,8 @@ class Plan:
                 self._fault(),
                 f"Expect epsilon >= {rounded_down(self.expected.mean)} on average, "
                 f"give or take {self.expected.spread:.3f}, at delta = "
-                f"{self.claim.delta:g} (wrong with chance at most {self.alpha:g}, "
-                f"whatever the program does; method {self.method}, tier A).",
+                f"{self.claim.delta:g} ({confidence_text(self.alpha)}, for any "
+                f"mechanism; method {self.method}).",
                 self._ceilings(),
             ]
         )

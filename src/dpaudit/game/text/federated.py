@@ -14,12 +14,11 @@ _LATER: Final = (
 
 SENTENCES: Final[Mapping[str, Template]] = {
     "clients.nodes": "canary clients are nodes, and are sampled and asked as nodes are",
-    "clients.nodes_would": f"{_LATER}; FlowerAudit(..., insertion=Nodes()) would look "
-    "at it",
+    "clients.nodes_would": f"{_LATER}; FlowerAudit(..., insertion=Nodes()) checks it",
     "clients.every_round": "canary clients are in every round, as the claim allows "
     "every client to",
-    "clients.untrained": "canary clients answer without training; audit.probe() would "
-    "look whether what one puts in depends on others",
+    "clients.untrained": "canary clients answer without training; audit.probe() "
+    "checks whether one client's part depends on others",
     "clients.none_above": "no canary is above the norm, so that nothing shows whether "
     "updates are cut",
     "clients.cut": "canary clients pass it as others do, with updates of {norm:g} "
@@ -33,8 +32,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "users.pass": "canaries are users, and pass it as users do",
     "users.cut": "canaries are users, and pass it as users do, at {norm:g} times the "
     "clipping bound",
-    "users.sampled_would": "canaries are added to cohorts; insertion=Sampled() would "
-    "look, or users=... if it is known how many there are",
+    "users.sampled_would": "canaries are added to cohorts; insertion=Sampled() checks "
+    "it, or users=... if their number is known",
     "clients.rounds_lost": lambda v: (
         f"{counted(v.rounds, 'round')} gave no model, as "
         "clients failed; nothing was released there, and it is not counted"

@@ -22,6 +22,7 @@ from dpaudit.game.text import (
     sanity_checks,
     stages,
 )
+from dpaudit.game.text.measured import MEASURED
 from dpaudit.game.text.terms import (
     FaultText,
     Template,
@@ -37,6 +38,7 @@ __all__ = [
     "cause",
     "described",
     "fault_parts",
+    "measured",
     "sentence",
     "sentences",
 ]
@@ -70,24 +72,39 @@ def sentence(finding: Finding, unit: str | None = None) -> str:
     Example:
         >>> from dpaudit.game.findings import passed
         >>> sentence(passed("guesses_not_made", missing=3, committed=1000))
-        '3 of the 1,000 guesses that were committed to were not made, and count as \
-wrong; commit to fewer before the run'
+        '3 of the 1,000 guesses committed to were not made and count as incorrect; \
+commit to fewer before the run'
         >>> sentence(passed("no.such_code", steps=3))
         'no.such_code (steps = 3)'
     """
     terms = terms_of(unit)
     if finding.code in FAULTS:
-        what, measured, expected, likely = fault_parts(finding, unit)
-        said = f"{what} ({measured}, where {expected} is claimed); likely {likely}"
+        what, seen, expected, likely = fault_parts(finding, unit)
+        text = f"{what} ({seen}; expected: {expected}); likely cause: {likely}"
     else:
-        said = _rendered(SENTENCES.get(finding.code, ""), finding, terms)
+        text = _rendered(SENTENCES.get(finding.code, ""), finding, terms)
     run = finding.numbers.get("run")
-    return said if run is None else f"run {run}: {said}"
+    return text if run is None else f"run {run}: {text}"
 
 
 def sentences(findings: Iterable[Finding], unit: str | None = None) -> str:
     """Return what several findings say, in one sentence."""
     return "; ".join(sentence(each, unit) for each in findings)
+
+
+def measured(findings: Iterable[Finding], unit: str | None = None) -> str:
+    """Return what was measured at a stage, in a few words.
+
+    Example:
+        >>> from dpaudit.game.findings import Stage, inspected
+        >>> measured([inspected(Stage.ACCOUNTING, "accounting.compared", steps=40)])
+        '40 steps, each as accounted'
+    """
+    by_code = {each.code: each for each in findings}
+    for code, template in MEASURED.items():
+        if code in by_code:
+            return _rendered(template, by_code[code], terms_of(unit))
+    return next((sentence(each, unit) for each in by_code.values()), "")
 
 
 def described(

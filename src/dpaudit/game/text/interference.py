@@ -153,11 +153,11 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "random seeds, so it was not compared on other {record}s",
     "released.as_left": "as the last of {steps} steps left it",
     "released.would": "audit.after_step(parameters) after each step and "
-    "finish(released=parameters) would compare it with what the last step left",
+    "finish(released=parameters) compare it with what the last step left",
     "released.differs": lambda v: f"{_paths(v)} differ from what the last step left",
     "released.not_as_left": lambda v: (
         f"{_paths(v)} of the released model differ from what the last step left, and "
-        f"whether {v.record}s decide it was not looked at; release what the last step "
+        f"whether {v.record}s decide it was not checked; release what the last step "
         "left, or hand over after each step what is to be released, such as a mean"
     ),
     "released.alike": lambda v: (
@@ -166,7 +166,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     ),
     "released.changed": lambda v: (
         f"{', '.join(v.subject[:4])} changed after the last step: "
-        "audit_opacus(..., train=train) would look at it"
+        "audit_opacus(..., train=train) checks it"
     ),
 }
 FAULTS: Final[Mapping[str, FaultText]] = {

@@ -1,4 +1,4 @@
-"""What is said of noise: how much was measured, and what is wrong with it."""
+"""Sentences about noise: how much was measured, and what is wrong with it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,8 +23,8 @@ def _measured(v: Values) -> str:
     if not v.detectable_step:
         single = "too few coordinates to detect a single step without noise"
     return (
-        f"measured {with_error(v.ratio, v.error)} times the noise stated, in "
-        f"{counted(v.parameters, 'parameter')}, over {counted(v.steps, 'step')}; "
+        f"measured {with_error(v.ratio, v.error)} times the configured noise in "
+        f"{counted(v.parameters, 'parameter')} over {counted(v.steps, 'step')}; "
         f"{single}{_passed_over(v)}"
     )
 
@@ -32,10 +32,10 @@ def _measured(v: Values) -> str:
 def _passed_over(v: Values) -> str:
     passed = []
     if v.without:
-        passed += [f"{counted(v.without, 'step')} for which no noise was stated"]
+        passed += [f"{counted(v.without, 'step')} without configured noise"]
     if v.not_finite:
-        passed += [f"{counted(v.not_finite, 'step')} with noise that is no number"]
-    return f"; passed over: {', '.join(passed)}" if passed else ""
+        passed += [f"{counted(v.not_finite, 'step')} with noise that is not finite"]
+    return f"; left out: {', '.join(passed)}" if passed else ""
 
 
 def _correlations(v: Values) -> str:
@@ -52,7 +52,7 @@ def _correlations(v: Values) -> str:
 
 
 def _step(v: Values) -> str:
-    what = f"is {v.ratio:.2g} of that stated" if v.ratio > _NOTHING else "is left out"
+    what = f"is {v.ratio:.2g}x the configured" if v.ratio > _NOTHING else "is missing"
     more = f", and too small in {v.others} more steps" if v.others else ""
     return f"the noise of step {v.step} {what}{more}"
 
@@ -65,7 +65,7 @@ def _scale(v: Values) -> str:
     if v.most < _NOTHING:
         return f"no noise in {'any parameter' if v.everywhere else _where(v)}"
     ratio = " to ".join(dict.fromkeys((f"{v.least:.3f}", f"{v.most:.3f}")))
-    return f"noise {ratio} of that stated in {_where(v)}"
+    return f"noise is {ratio}x the configured value in {_where(v)}"
 
 
 def _steps_repeated(v: Values) -> str:
@@ -85,10 +85,9 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "noise.measured": _measured,
     "noise.correlations": _correlations,
     "noise.not_read": lambda v: (
-        f"a step with noise that can be read would{_passed_over(v)}"
+        f"no step had noise that could be read{_passed_over(v)}"
     ),
-    "noise.too_few": "three steps or more with noise would, and three coordinates or "
-    "more",
+    "noise.too_few": "needs at least three steps with noise and three coordinates",
     "noise.rounding": "precision too low: rounding of the sums may be {share:.2g} of "
     "the noise; add noise in float32 or float64",
     "noise.more": lambda v: (
@@ -124,13 +123,13 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         ),
         expected="normal noise, half of it within,",
         cause={
-            "heavy": "noise of another law, with heavier tails, as Laplace's",
-            "light": "noise of another law, with lighter tails, or cut off",
+            "heavy": "noise of another distribution with heavier tails, as Laplace's",
+            "light": "noise of another distribution with lighter tails, or truncated",
         },
     ),
     "noise.step": FaultText(
         what=_step,
-        measured="{ratio:.2g} of the noise stated, in {coordinates} coordinates",
+        measured="{ratio:.2g}x the configured noise in {coordinates} coordinates",
         expected="1",
         cause="noise is not added in every step, or with another multiplier than was "
         "accounted for",
@@ -203,17 +202,17 @@ FAULTS: Final[Mapping[str, FaultText]] = {
     ),
     "noise.scale": FaultText(
         what=_scale,
-        measured=lambda v: f"{with_error(v.ratio, v.error)} of the noise stated",
+        measured=lambda v: f"{with_error(v.ratio, v.error)}x the configured noise",
         expected="1",
         cause={
-            "apart": "parameters are scaled apart from each other",
+            "apart": "parameters have different noise scales",
             "none": "no noise is added",
-            "none_there": "no noise is added there: it is left out",
-            "everywhere": "noise is scaled wrongly everywhere",
-            "multiplier_missing": "noise is scaled wrongly everywhere: the noise "
+            "none_there": "no noise is added there",
+            "everywhere": "a scaling bug in all parameters",
+            "multiplier_missing": "a scaling bug in all parameters: the noise "
             "multiplier of {multiplier:.4g} is left out",
-            "multiplier_squared": "noise is scaled wrongly everywhere: it is "
-            "multiplied twice by the multiplier of {multiplier:.4g}",
+            "multiplier_squared": "a scaling bug in all parameters: the noise "
+            "multiplier of {multiplier:.4g} is applied twice",
             "one_parameter": "that parameter is left out when noise is added, or has "
             "a scale of its own",
         },

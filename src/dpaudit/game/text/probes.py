@@ -8,19 +8,29 @@ from dpaudit.game.text.terms import FaultText, Template, Values, first_of, rende
 __all__ = ["FAULTS", "SENTENCES"]
 
 _NAMED: Final = 6  # parameters in one sentence
+_ROUNDING: Final = 1e-3  # of the clipping norm
 
 
 def _clipped(v: Values) -> str:
     large = "made large enough" if v.enlarged else "large enough"
     return (
-        f"{v.records} {v.record}s through the user's own {v.ran}, without "
-        f"noise: one changes the sum by at most {v.change:.4g} C, the clipping norm; "
+        f"{v.records} {v.record}s through the user's own {v.ran} without noise: one "
+        f"changes the sum by at most {v.change:.4g} C (C is the clipping norm); "
         f"{v.clipped:.0%} of them {large} to be clipped"
     )
 
 
+def _exchanged(v: Values) -> str:
+    if v.coupling <= _ROUNDING:
+        return f"swapping one {v.record} leaves the others' clipped gradients unchanged"
+    return (
+        f"swapping one {v.record} changes the others' clipped gradients by "
+        f"{v.coupling:.2g} C"
+    )
+
+
 def _unseen(v: Values) -> str:
-    return f"a probe could not look at it: {rendered(SENTENCES[v.why], v)}"
+    return f"the sensitivity probe could not run: {rendered(SENTENCES[v.why], v)}"
 
 
 def _size_measured(v: Values) -> str:
@@ -64,29 +74,27 @@ def _side_paths(v: Values) -> str:
 
 
 SENTENCES: Final[Mapping[str, Template]] = {
-    "probe.exchanged": "exchanging one changes what the others put in by "
-    "{coupling:.2g} of the clipping norm",
+    "probe.exchanged": _exchanged,
     "probe.clipped": _clipped,
-    "probe.taken_out": "each of {records} {record}s was taken out of the batch: all "
-    "that one changes is at most {change:.4g} C, the clipping norm (the {ran} makes "
-    "more or fewer gradients than there are {record}s)",
-    "probe.none_reached": "of {records} {record}s none reached the clipping norm, "
-    "however large the loss was made (at most {change:.4g} C): {record}s are cut to "
-    "less, or lost before the sum",
-    "probe.none_large": "of {records} {record}s that were probed none was large enough "
-    "to be clipped; {ran}(batch, scale=...) would look at it, or larger {record}s",
+    "probe.taken_out": "each of {records} {record}s was removed from the batch: the "
+    "sum changes by at most {change:.4g} C (the {ran} makes more or fewer gradients "
+    "than there are {record}s)",
+    "probe.none_reached": "none of {records} {record}s reached the clipping norm, "
+    "however large the loss (at most {change:.4g} C): {record}s are clipped to less, "
+    "or lost before the sum",
+    "probe.none_large": "none of {records} probed {record}s was large enough to be "
+    "clipped; use {ran}(batch, scale=...) or larger {record}s",
     "probe.reworked": "the step changes noisy sums before it applies them; they were "
     "read as they were when Opacus had added the noise",
-    "probe.again": "checked again at {checks} secret steps, the last after {last}: one "
+    "probe.again": "repeated at {checks} secret steps, the last after step {last}: one "
     "{record} changes the sum by at most {change:.4g} C",
-    "probe.of_many": "of {records} {record}s with large gradients of their own "
-    "clipping leaves at most {change:.4g} C each",
+    "probe.of_many": "after clipping, each of {records} {record}s with large gradients "
+    "has a norm of at most {change:.4g} C",
     "probe.unseen": _unseen,
-    "probe.would_step": "audit_opacus(..., step=step) or audit.probe(step) would look "
-    "at it",
-    "probe.would_with_model": "OpacusAudit(..., model=model) and audit.probe(step) "
-    "would look",
-    "probe.would_users": "audit.probe() would look at it",
+    "probe.would_step": "audit_opacus(..., step=step) or audit.probe(step) checks it",
+    "probe.would_with_model": "OpacusAudit(..., model=model) with audit.probe(step) "
+    "checks it",
+    "probe.would_users": "audit.probe() checks it",
     "probe.not_repeated": "it does not repeat itself with the same random seeds",
     "probe.sum_not_repeated": "it does not repeat itself; let it draw the same random "
     "numbers in each call",
@@ -101,7 +109,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "probe.order_matters": "the sum depends on the order of its {record}s, as where "
     "random numbers go by row; let clipped_sum take keep, which says what rows count",
     "probe.not_aggregated": "a copy of the strategy did not aggregate ({error})",
-    "side_paths.would": "OpacusAudit(..., model=model) would look at it",
+    "side_paths.would": "OpacusAudit(..., model=model) checks it",
     "side_paths.watched": _side_paths,
     "side_paths.not_finite": lambda v: (
         f"{first_of(v.subject, _NAMED)} hold NaN or infinity at the end of training, "
@@ -110,12 +118,12 @@ SENTENCES: Final[Mapping[str, Template]] = {
     ),
     "side_paths.late": lambda v: (
         f"{first_of(v.subject, _NAMED)} changed after the last step of the private "
-        f"optimizer, and whether {v.record}s decide it was not looked at; call "
-        "finish() before anything changes the model, and release that model"
+        f"optimizer, and whether {v.record}s decide it was not checked; call finish() "
+        "before anything changes the model, and release that model"
     ),
     "side_paths.not_probed": lambda v: (
         f"{v.subject[0]} changed {v.times} times beside the private optimizer, and "
-        f"whether {v.record}s decide it was not looked at (audit.probe(step), with a "
+        f"whether {v.record}s decide it was not checked (use audit.probe(step) with a "
         "step that does it)"
     ),
 }

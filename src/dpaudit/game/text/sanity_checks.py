@@ -1,4 +1,4 @@
-"""What sanity checks say: was there anything to see, and was it the run designed?"""
+"""Sentences of sanity checks: was there anything to see, as designed?"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,9 +15,9 @@ _MANY_TIES: Final = 0.05  # of the guesses; above this the result says what to d
 def _better_than_chance(v: Values) -> str:
     p = f"(p {p_value_text(v.p_value, ALPHA_OF_EFFECT)})"
     if v.p_value <= ALPHA_OF_EFFECT:
-        return f"the guesses are better than chance {p}"
+        return f"guesses are better than chance {p}"
     return (
-        "no effect of any canary was seen: the guesses are not clearly better than "
+        "no effect of any canary was detected: guesses are not clearly better than "
         f"chance {p}"
     )
 
@@ -38,39 +38,39 @@ def _signal(v: Values) -> str:
     digits = 2 if v.error >= 0.1 else 3
     slope = f"slope {v.slope:.{digits}f} ± {v.error:.{digits}f}"
     what = {
-        "vague": "whether canaries arrived cannot be told",
-        "recovered": "canaries arrived",
-        "lost": "no canary arrived",
-        "sign_reversed": "canaries arrived with the wrong sign",
-        "scaled": f"canaries arrived at {v.slope:.3g} times their size",
+        "vague": "the canary signal cannot be told from noise",
+        "recovered": "canary signal recovered",
+        "lost": "canary signal lost",
+        "sign_reversed": "canary signal recovered with the wrong sign",
+        "scaled": f"canary signal {v.slope:.3g} times its size",
     }[v.outcome]
-    return f"{what}: {slope}, where 1 is expected"
+    return f"{what} ({slope}; expected: 1)"
 
 
 def _guesses_as_good(v: Values) -> str:
-    said = f"{v.right} of {v.guesses} guesses right, {v.expected:.0f} expected"
+    seen = f"{v.right} of {v.guesses} correct, {v.expected:.0f} predicted"
     if not v.far_fewer:
-        return f"guesses were as good as the guesser said: {said}"
+        return f"guesses as accurate as the guesser predicted ({seen})"
     return (
-        "guesses were far worse than the guesser said, so that its model of this run "
-        f"is wrong and faults may go unseen: {said}"
+        "guesses far less accurate than the guesser predicted, so its model of this "
+        f"run is wrong and faults may go undetected ({seen})"
     )
 
 
 def _guesses_not_made(v: Values) -> str:
-    said = (
-        f"{v.missing:,} of the {v.committed:,} guesses that were committed to were not "
-        "made, and count as wrong; commit to fewer before the run"
+    text = (
+        f"{v.missing:,} of the {v.committed:,} guesses committed to were not made and "
+        "count as incorrect; commit to fewer before the run"
     )
     if v.get("adaptive"):
-        said += ", as dpaudit.theory.posterior.plan_count plans them"
-    return said
+        text += ", as dpaudit.theory.posterior.plan_count plans them"
+    return text
 
 
 def _told_apart(v: Values) -> str:
-    do = "scores tell" if v.told else "scores do not tell"
+    do = "distinguish" if v.told else "do not distinguish"
     return (
-        f"{do} control records that were trained on {v.repeats} times from others "
+        f"scores {do} control records trained on {v.repeats} times from others "
         f"(p {p_value_text(v.p_value)})"
     )
 
@@ -78,13 +78,10 @@ def _told_apart(v: Values) -> str:
 def _excluded(v: Values) -> str:
     p = f"(p {p_value_text(v.p_value)})"
     if v.followed:
-        return (
-            "excluded canaries look no more trained on than control records that were "
-            f"left out {p}"
-        )
+        return f"excluded canaries score no higher than excluded control records {p}"
     return (
-        "excluded canaries look more trained on than control records that were left "
-        f"out {p}: canaries may have been left in the data"
+        f"excluded canaries score higher than excluded control records {p}: canaries "
+        "may have been left in the data"
     )
 
 
@@ -94,13 +91,13 @@ SENTENCES: Final[Mapping[str, Template]] = {
     BETTER_THAN_CHANCE: _better_than_chance,
     TIES: _ties,
     "signal": _signal,
-    "signal.not_seen": "nothing shows that any canary arrived",
+    "signal.not_seen": "nothing shows that any canary was inserted",
     "guesses_as_good": _guesses_as_good,
     "guesses_not_made": _guesses_not_made,
-    "could_not_refute": "the audit could not have refuted the claim, not even with "
-    "every guess that was made right",
-    "stopped": "the audit stopped: {error}; training went on without canaries",
-    "failed_itself": "the audit stopped, as it failed itself ({kind}: {error}); "
-    "training went on without canaries",
-    "stopped_elsewhere": "the audit stopped on another rank, whose result says why",
+    "could_not_refute": "the audit had no power: not even correct guesses throughout "
+    "would refute the claim; use more canaries and guesses",
+    "stopped": "the audit stopped: {error}; training continued without canaries",
+    "failed_itself": "the audit stopped because of an error of its own ({kind}: "
+    "{error}); training continued without canaries",
+    "stopped_elsewhere": "the audit stopped on another rank; see its result",
 }

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
-from dpaudit.game.findings import Stage, Status
+from dpaudit.game.findings import Stage
 from dpaudit.game.text.terms import Template, Terms, Values, counted, rendered
 from dpaudit.game.verdict import POWER
 
 __all__ = [
     "SENTENCES",
-    "STATUS",
     "detection_unknown",
     "detects",
     "never_seen",
@@ -19,80 +18,70 @@ __all__ = [
 ]
 
 _NAMES: Final = {
-    Stage.SAMPLING: "sampling of {record}s",
+    Stage.SAMPLING: "{batch} sampling",
     Stage.GRADIENTS: "{per_record_gradients}",
     Stage.CLIPPING: "clipping",
-    Stage.AGGREGATION: "adding up {sums_over}",
-    Stage.NOISE_SCALE: "scale of the noise",
-    Stage.NOISE_INDEPENDENCE: "independence of the noise",
-    Stage.ACCOUNTING: "steps and rate accounted",
-    Stage.SIDE_PATHS: "other ways out",
+    Stage.AGGREGATION: "gradient aggregation",
+    Stage.NOISE_SCALE: "noise scale",
+    Stage.NOISE_INDEPENDENCE: "noise independence",
+    Stage.ACCOUNTING: "privacy accounting",
+    Stage.SIDE_PATHS: "paths around the noise",
     Stage.RELEASED_MODEL: "released model",
 }
 _FAULTS: Final = {
-    Stage.SAMPLING: "{record}s that come more often than was accounted for, batches of "
-    "a fixed size, or a sampler that is seeded anew",
-    Stage.GRADIENTS: "a gradient that depends on other {record}s of the batch (mixup, "
-    "statistics of a batch, a loss over all)",
-    Stage.CLIPPING: "{record}s that are not clipped, or by a norm that leaves out a "
+    Stage.SAMPLING: "{record}s sampled more often than accounted for, batches of a "
+    "fixed size, or a sampler that is re-seeded",
+    Stage.GRADIENTS: "gradients that depend on other {record}s of the batch (mixup, "
+    "batch statistics, a loss over the batch)",
+    Stage.CLIPPING: "{record}s that are not clipped, or clipped by a norm without some "
     "layer",
-    Stage.AGGREGATION: "micro-batches that are clipped once added up, or a mean told "
-    "as a sum",
-    Stage.NOISE_SCALE: "noise that is too small, or left out of a parameter",
+    Stage.AGGREGATION: "micro-batches that are clipped after they are added up, or "
+    'loss_reduction="sum" for a mean loss',
+    Stage.NOISE_SCALE: "noise that is too small, or missing from a parameter",
     Stage.NOISE_INDEPENDENCE: "noise that is repeated on resume, in each epoch, or "
-    "over a row",
-    Stage.ACCOUNTING: "steps or a rate that the accountant was not told",
+    "within a tensor",
+    Stage.ACCOUNTING: "steps or a sampling rate missing from the accountant",
     Stage.SIDE_PATHS: "a buffer, a weight or a second optimizer that {record}s change "
     "without noise",
-    Stage.RELEASED_MODEL: "a model that is changed by {record}s after the last step",
-}
-STATUS: Final = {
-    Status.TESTED: "audited",
-    Status.INSPECTED: "probed",
-    Status.NOT_CHECKED: "not looked at",
-    Status.ACCEPTED: "not checked, accepted by the user",
+    Stage.RELEASED_MODEL: "a model that {record}s change after the last step",
 }
 
 
 def stage_name(stage: Stage, terms: Terms) -> str:
     """Return what a stage is called."""
     return _NAMES[stage].format(
-        record=terms.record,
-        per_record_gradients=terms.per_record_gradients,
-        sums_over=terms.sums_over,
+        batch=terms.batch, per_record_gradients=terms.per_record_gradients
     )
 
 
 def stage_faults(stage: Stage, terms: Terms) -> str:
-    """Return what goes wrong at a stage, as people do it."""
+    """Return what commonly goes wrong at a stage."""
     return _FAULTS[stage].format(record=terms.record)
 
 
 def never_seen(terms: Terms) -> str:
-    """Return what looks the same from inside a run, be it right or wrong.
+    """Return what cannot be seen from inside a run.
 
-    docs/explanation/tiers-and-threat-models.md says what would see it.
+    docs/explanation/tiers-and-threat-models.md says what would detect it.
     """
     return (
-        f"what is done to the data {terms.elsewhere} (copies, scaling by statistics of "
-        f"all {terms.record}s), {terms.accounts}, choices made by looking at the data, "
-        f"what is logged, another model being released, {terms.record}s used before "
-        "the audit was opened"
+        f"preprocessing {terms.elsewhere}, {terms.accounts}, choices made by looking "
+        "at the data, logs, release of another model, training before the audit was "
+        "opened"
     )
 
 
 def detects(factor: float) -> str:
-    """Return the least fault of the noise that would have been detected."""
+    """Return the smallest fault of the noise that would be detected."""
     smallest = ceil(100 * factor) / 100
-    return (
-        f"it would have caught noise {smallest:.2f} times too small with chance "
-        f"{POWER:g}"
+    return f"{POWER:.0%} power to detect noise {smallest:.2f}x too small".replace(
+        "%", " %"
     )
 
 
 def detection_unknown(reason: str) -> str:
-    """Return that it is not known which fault of the noise would be detected."""
-    return f"which noise it would have caught is not known: {reason}"
+    """Return that the power to detect faults of the noise is not known."""
+    return f"the power to detect noise that is too small is not known: {reason}"
 
 
 def _not_known(v: Values) -> str:
@@ -101,18 +90,18 @@ def _not_known(v: Values) -> str:
 
 def _accuracy(v: Values) -> str:
     return (
-        f"guesses right {ceil(1000 * v.accuracy) / 10:g} % of the time would have "
-        f"refuted it with chance {POWER:g}, as of a program that gives away epsilon = "
-        f"{ceil(100 * v.epsilon) / 100:.2f} of every canary; smaller faults may go "
-        "unseen"
+        f"guesses that are correct {ceil(1000 * v.accuracy) / 10:g} % of the time "
+        f"would refute the claim with probability {POWER:g}; a program that leaks "
+        f"epsilon = {ceil(100 * v.epsilon) / 100:.2f} of every canary allows such "
+        "guesses; smaller faults may go undetected"
     )
 
 
 def _leak(v: Values) -> str:
     return (
-        f"a program that gives away epsilon = {ceil(100 * v.epsilon) / 100:.2f} of "
-        f"every canary would have been refuted with chance about {POWER:g}; smaller "
-        "faults may go unseen"
+        f"a program that leaks epsilon = {ceil(100 * v.epsilon) / 100:.2f} of every "
+        f"canary would be refuted with probability about {POWER:g}; smaller faults may "
+        "go undetected"
     )
 
 
@@ -151,8 +140,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "canaries.places": _places,
     "canaries.examples": _examples,
     "canaries.examples_cut": _examples_cut,
-    "canaries.records_would": "canaries that are {record}s would look at it "
-    "(with_canaries)",
+    "canaries.records_would": "canaries that are {record}s check it (with_canaries)",
     "canaries.records_would_on_ranks": "on several ranks, canaries that are {record}s "
     "would",
     "noise.sharded": "parameters are sharded, so that no rank holds the sum",
@@ -164,18 +152,19 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "for, are not among it",
     "side_paths.users_sum_only": "an audit sees the noisy sum, and not metrics of "
     "users, nor what else leaves beside it",
-    "stage.never_checked": "nothing in this kind of audit looks at it",
+    "aggregation.single": "one process, no accumulation",
+    "stage.never_checked": "this kind of audit does not check it",
     "stage.not_recorded": "the record does not say",
-    "probe.offered": "audit.probe(...) would look at it",
-    "call.offered": "{call} would look at it",
-    "call.offered_for_sums": "{call} would look at it, if canaries are added to sums",
+    "probe.offered": "audit.probe(...) checks it",
+    "call.offered": "{call} checks it",
+    "call.offered_for_sums": "{call} checks it, if canaries are added to sums",
     "sums.every_step": "canaries join every step, as the claim allows every {record} "
     "to",
     "sums.batches_would": "canaries are added to sums, which are made after it; {call} "
-    "would look at it",
+    "checks it",
     "sums.made_after": "canaries are added to sums, which are made after it",
-    "sums.nothing_else": "an audit sees the sums that it is handed, and nothing else "
-    "that leaves; {call} would look at it",
+    "sums.nothing_else": "the audit sees only the sums that it is given; {call} "
+    "checks it",
     "records.pass": "canaries are {record}s, and pass it as {record}s do",
     "records.pass_clipping": _pass_clipping,
     "records.none_above": "none is above the norm, so that nothing shows whether "
@@ -184,13 +173,13 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "known whether any canary is above it",
     "canaries": "tested with canaries",
     "canaries.detect": lambda v: detects(v.factor),
-    "canaries.hardly": "it would hardly have caught a fault of the noise: not even "
-    f"noise 32 times too small would have been refuted with chance {POWER:g}",
+    "canaries.hardly": "hardly any power: not even noise 32x too small would be "
+    f"refuted with probability {POWER:g}",
     "canaries.not_known": _not_known,
     "detectable.accuracy": _accuracy,
     "detectable.leak": _leak,
-    "detectable.hardly": "it would hardly have refuted the claim: not even guesses "
-    f"that are all but always right would have done so with chance about {POWER:g}",
+    "detectable.hardly": "hardly any power: not even guesses that are almost always "
+    f"correct would refute the claim with probability {POWER:g}",
     "forecast.hidden": "real gradients hid {hidden:.0%} of the evidence",
     "forecast.not_recorded": "the record does not say how the run was configured",
     "forecast.not_stated": "the record does not say",

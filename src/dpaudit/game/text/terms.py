@@ -34,7 +34,6 @@ class Terms:
     batch: str
     batches: str
     per_record_gradients: str
-    sums_over: str
     elsewhere: str
     accounts: str
     sees: str
@@ -48,12 +47,11 @@ _TERMS: Final = {
         step="step",
         batch="batch",
         batches="batches",
-        per_record_gradients="per-record gradients",
-        sums_over="over micro-batches and ranks",
+        per_record_gradients="per-example gradients",
         elsewhere="before the loader",
         accounts="several records of one person",
-        sees="sees the model at every step",
-        steps_seen="steps seen",
+        sees="sees every iterate",
+        steps_seen="steps",
     ),
     Unit.USER: Terms(
         unit=Unit.USER,
@@ -62,11 +60,10 @@ _TERMS: Final = {
         batch="cohort",
         batches="cohorts",
         per_record_gradients="per-user updates",
-        sums_over="over clients",
         elsewhere="on a user's device",
         accounts="several accounts of one person",
         sees="sees the aggregate of every round",
-        steps_seen="rounds seen",
+        steps_seen="rounds",
     ),
 }
 

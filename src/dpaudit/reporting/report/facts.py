@@ -52,9 +52,7 @@ def sanity_facts(
     """Return the sanity checks: whether there was anything to see."""
     return tuple(
         Fact(
-            name="as it should be"
-            if each.status is Status.PASSED
-            else f"makes it {each.status}",
+            name="OK" if each.status is Status.PASSED else str(each.status),
             value=sentence(each, unit),
         )
         for each in findings
@@ -86,7 +84,7 @@ def design_facts(subject: Subject) -> tuple[Fact, ...]:
         Fact(name="claim", value=str(design.claim)),
         Fact(name="adjacency", value=str(design.claim.adjacency)),
         Fact(name="delta of the bound", value=scientific(design.bound_delta)),
-        Fact(name="alpha, the chance of being wrong", value=scientific(design.alpha)),
+        Fact(name="significance level alpha", value=scientific(design.alpha)),
         Fact(name="threat model", value=str(design.threat_model)),
     )
 
@@ -188,10 +186,10 @@ def _reach(subject: Subject) -> Fact:
     many = audit.design.runs
     runs = f"{count(many)} runs" if many > 1 else "one run"
     return Fact(
-        name="Any audit, reliably",
+        name="Ceiling for one-run audits" if many == 1 else "Ceiling for audits",
         value=f"epsilon = {plain(reach(subject.result.claim_test.claim, audit))}",
-        note=f"no valid audit of {runs} with this alpha reliably shows more of a "
-        "mechanism that just keeps the claim",
+        note=f"no valid audit of {runs} at this significance level reliably shows more "
+        "of a mechanism whose claim is just true",
     )
 
 

@@ -17,8 +17,6 @@ from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.explanation import Explanation, explain
 from dpaudit.game.findings import Status
 from dpaudit.game.result import Result
-from dpaudit.game.text.results import after_verdict
-from dpaudit.game.text.stages import STATUS
 from dpaudit.game.text.terms import capital, terms_of
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
@@ -134,10 +132,10 @@ def report_html(
         word=capital(word),
         record=terms_of(unit).record,
         title=title,
-        gaps=(STATUS[Status.NOT_CHECKED], STATUS[Status.ACCEPTED]),
+        gaps=(str(Status.NOT_CHECKED), str(Status.ACCEPTED)),
         invalid_run=invalid_run,
-        reason=_reason(explanation),
         explanation=explanation,
+        screen=explanation.screen,
         sanity_checks=facts.sanity_facts(explanation.sanity_checks, unit),
         stages=facts.stage_facts(subject),
         key_facts=facts.key_facts(subject),
@@ -152,11 +150,6 @@ def report_html(
         commitment=commitment and commitment.sha256,
         references=facts.references(subject),
     )
-
-
-def _reason(explanation: Explanation) -> str:
-    """Return what stands beside the word: the rest of the first line."""
-    return after_verdict(explanation.first_lines[0], explanation.outcome)
 
 
 def _together(figures: list[LeftOut]) -> dict[str, list[str]]:

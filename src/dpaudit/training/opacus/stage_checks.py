@@ -156,7 +156,7 @@ class StageChecks:
         alone = rank_and_world(self._optimizer)[1] == 1
         if alone and self._sampled is not None:  # a rank draws its part of a batch
             yield from self._sampling(self._sampled, rate)
-        yield from consistency.checks()
+        yield from consistency.checks(alone=alone)
         yield from consistency.faults(rate)
 
     def _sampling(self, sampled: SampledBatches, rate: float) -> Iterator[Finding]:

@@ -38,6 +38,7 @@ from dpaudit.game.findings import (
     fault,
     inconclusive,
     inspected,
+    not_applicable,
     not_checked,
 )
 from dpaudit.training.opacus.isolated_step import Model
@@ -62,6 +63,7 @@ _COUNTS: Final = (
     "private",  # steps with noise
     "own",  # of them, with a batch of the given loader
     "several",
+    "in_parts",  # whose gradients were added up from several backward passes
     "wider",
     "first_wider",
     # Steps with more or fewer rows than records; of the first its number and both.
@@ -167,6 +169,7 @@ class StepConsistency:
         if not private:
             return True
         counts["private"] += 1
+        counts["in_parts"] += parts > 1
         records, other = counts["spare"], None
         if self._others is not None:
             other = self._others.use(rows if rows == live else None)
@@ -224,10 +227,16 @@ class StepConsistency:
             array("q", map(int, each)) for each in saved["without"]
         )
 
-    def checks(self) -> Iterator[Finding]:
-        """Return what was looked at besides sampling."""
+    def checks(self, *, alone: bool) -> Iterator[Finding]:
+        """Return what was checked besides sampling.
+
+        Args:
+            alone: Whether there is one rank.
+        """
         if self._accountant is not None:
             yield accounting_compared(self.steps)
+        if alone and self._counts["private"] and not self._counts["in_parts"]:
+            yield not_applicable(Stage.AGGREGATION, "aggregation.single")
 
     def sampling(self, rate: float) -> Iterator[Finding]:
         """Return which batches private steps used, and whether those are samples.

@@ -118,9 +118,9 @@ def probe_sum(
         ...     return (gradients / np.maximum(1, norms)).sum(axis=0)
         >>> gradients = rng.normal(size=(12, 30))
         >>> print(probe_sum(clipped_sum, gradients, norm=1.0))  # doctest: +ELLIPSIS
-        exchanging one changes what the others put in by ... of the clipping norm. 8 \
-records through the user's own clipped_sum, without noise: one changes the sum by at \
-most 1 C, the clipping norm; 100% of them large enough to be clipped.
+        swapping one record leaves the others' clipped gradients unchanged. 8 \
+records through the user's own clipped_sum without noise: one changes the sum by at \
+most 1 C (C is the clipping norm); 100% of them large enough to be clipped.
         >>> def not_clipped(gradients):
         ...     return gradients.sum(axis=0)
         >>> probe_sum(not_clipped, gradients, norm=1.0).faults[0].stage.value

@@ -1,0 +1,47 @@
+"""What a check measured, in a few words, for the table of the first screen.
+
+A stage has several findings; the first code of this list that is among them stands for
+it. A stage without one is shown with its first finding's sentence.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dpaudit.game.text.terms import Template, Values, counted, with_error
+
+__all__ = ["MEASURED"]
+
+
+def _noise(v: Values) -> str:
+    steps = counted(v.steps, "step")
+    return f"{with_error(v.ratio, v.error)} of configured, {steps}"
+
+
+def _independent(v: Values) -> str:
+    return f"no correlation beyond chance, {counted(v.steps, 'step')}"
+
+
+def _released(v: Values) -> str:
+    return f"as left by the last of {counted(v.steps, 'step')}"
+
+
+MEASURED: Final[Mapping[str, Template]] = {
+    "sampling.batches": "Poisson at rate {rate:.4g} (accounted: {accounted:.4g})",
+    "sampling.turns": "no {record} in more than {most} of {batches} {term_batches}",
+    "records.pass_clipping": "canaries are {record}s of up to {norm:g} C",
+    "probe.taken_out": "one {record} changes the sum by at most {change:.4g} C",
+    "probe.clipped": "one {record} changes the sum by at most {change:.4g} C",
+    "probe.exchanged": "unchanged when another {record} is swapped",
+    "clients.cut": "canary clients of {norm:g} C are clipped",
+    "users.cut": "canary users of {norm:g} C are clipped",
+    "noise.measured": _noise,
+    "noise.correlations": _independent,
+    "strategy.sensitivity": "sensitivity {sensitivity:.4g} C (accounted: "
+    "{claimed:.4g} C)",
+    "accounting.compared": "{steps} steps, each as accounted",
+    "accounting.curve_tested": "tested with canaries, {steps} steps",
+    "interference.compared": "nothing else depends on {record}s",
+    "interference.update_compared": "nothing else depends on {record}s",
+    "side_paths.watched": "nothing else changed in {steps} steps",
+    "released.as_left": _released,
+}
