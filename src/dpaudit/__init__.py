@@ -13,7 +13,7 @@ After it
     ``print`` the ``Result``; ``explain`` it, ``report`` it as a page, ``combine_runs``.
 For others
     ``evidence_of`` a result, ``seal`` it, ``verify`` what somebody sealed; ``load``
-    any of these from its file.
+    any of these from its file; ``weights_digest`` names the weights of a model.
 
 A ``Design`` fixes what an audit tests: a claim (``PureDP``, ``ApproxDP``, ...), how
 many canaries, and by which rules guesses are made (``OneRun``, ``Ranking``,

@@ -51,5 +51,6 @@ from dpaudit.training.jax_privacy import JaxAudit as JaxAudit
 from dpaudit.training.opacus import OpacusAudit as OpacusAudit
 from dpaudit.training.opacus import audit_opacus as audit_opacus
 from dpaudit.training.pfl import PflAudit as PflAudit
+from dpaudit.training.released import weights_digest as weights_digest
 
 __version__: str

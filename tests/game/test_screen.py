@@ -8,6 +8,7 @@ from evidence_samples import KINDS
 from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.bounds import Counts
 from dpaudit.bounds.bound import ClaimTest
+from dpaudit.game.configuration import DetectableFault
 from dpaudit.game.coverage import Coverage
 from dpaudit.game.findings import (
     Hypothesis,
@@ -145,6 +146,23 @@ def test_what_was_not_checked_is_unfolded_and_says_what_would_check_it(training)
     assert found["sensitivity"] == "not checked"
     assert found["noise"] == "passed"
     assert "audit.probe(...) checks it" in str(result)
+
+
+@pytest.mark.parametrize(
+    "detectable", [None, DetectableFault(factor=None), DetectableFault(factor=1.7)]
+)
+def test_stages_that_only_canaries_tested_pass_only_if_the_power_is_known(
+    training, detectable
+):
+    stages = Stage.NOISE_SCALE, Stage.ACCOUNTING
+    tested = [canary_tested(each, "canaries") for each in stages]
+    kept = [each for each in CHECKED if each.stage not in stages]
+    result = audited(training, [*kept, *tested])
+    record = replace(result.training, detectable=detectable)
+    found = statuses(replace(result, training=record))
+    known = detectable is not None and detectable.factor is not None
+    assert found["noise"] == ("passed" if known else "not checked")
+    assert found["privacy accounting"] == found["noise"]
 
 
 def test_stages_that_only_canaries_tested_are_suspect_in_a_refutation(training):

@@ -5,10 +5,12 @@ what was accounted for; what follows depends on records only through the noisy s
 accountant was told of all steps; the released model is the trained one.
 """
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Design, OneRun, Verdict
+from dpaudit import ApproxDP, Design, OneRun, Verdict, weights_digest
 from dpaudit.game.findings import Stage, Status
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -96,6 +98,17 @@ def test_a_loop_that_breaks_none_passes_and_all_six_were_checked():
 def test_each_that_is_broken_is_a_fault_of_its_stage(broken, stage):
     result = train(broken)
     assert {fault.stage for fault in result.faults} == {stage}
+
+
+def test_weights_are_named_by_a_digest_of_names_types_shapes_and_bits():
+    """A digest of its own: SHA-256 over the JSON of SHA-256 by name."""
+    array = np.arange(3, dtype=np.float32)
+    leaf = sha256(b"<f4 (3,) " + array.tobytes()).hexdigest()
+    whole = sha256(f'{{"weights":"{leaf}"}}'.encode()).hexdigest()
+    assert weights_digest({"weights": array}) == whole
+    other = {"b": array + 1, "a": array}
+    assert weights_digest(other) == weights_digest({"a": array, "b": array + 1})
+    assert weights_digest(other) != weights_digest({"a": array + 1, "b": array})
 
 
 def test_another_model_than_the_last_step_left_makes_it_inconclusive():

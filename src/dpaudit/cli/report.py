@@ -21,17 +21,18 @@ def report(
     title: Annotated[
         str, typer.Option(help="What was audited, for the top of the page.")
     ] = "",
+    auditor: Annotated[str, typer.Option(help="Who ran the audit.")] = "",
 ) -> None:
     """Write a report of a result: one self-contained page (needs the extra report).
 
     The result must follow from its tally, and evidence must hold, or no page is made of
-    it; what cannot be checked is said on top. Exits with 0, whatever the verdict, or 2
-    if something is misused or does not hold.
+    it; what cannot be checked is stated at the top. Exit codes: 0 whatever the verdict,
+    2 for a usage error or evidence that does not hold.
     """
     from dataclasses import replace  # noqa: PLC0415
 
     with progress_note("writing the report"):
         read, unchecked = read_checked(result)
         explanation = replace(lib.explain(read), notice=unchecked)
-        lib.report(read, output, explanation=explanation, title=title)
+        lib.report(read, output, explanation=explanation, title=title, auditor=auditor)
     typer.echo(f"Report: {output}")

@@ -113,6 +113,16 @@ class TrainingRecord:
             _validate.nonnegative("reported", self.reported)
 
     @property
+    def weights_sha256(self) -> str:
+        """SHA-256 of the weights that the run left; "" if it is not known.
+
+        ``dpaudit.weights_digest`` computes it from weights.
+        """
+        checks = self.coverage.checks
+        found = (each.numbers.get("sha256") for c in checks for each in c.findings)
+        return next((each for each in found if isinstance(each, str)), "")
+
+    @property
     def hidden(self) -> bool:
         """Whether real gradients hid so much that no forecast of the audit holds."""
         return self.evidence_share < MIN_EVIDENCE_SHARE

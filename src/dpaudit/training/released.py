@@ -6,15 +6,39 @@ than the last step left may still be private, such as a mean of several, or not,
 those that do best on the training data: it is not known which, and that is said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Final, final
 
+from dpaudit import _canonical
 from dpaudit.game.findings import Finding, Stage, inconclusive, inspected, not_checked
 from dpaudit.training.probe import Tree, leaf_digests
 
-__all__ = ["ReleasedModel"]
+__all__ = ["ReleasedModel", "digest_of_leaves", "weights_digest"]
 
 _NAMED: Final = 4  # of what differs
+
+
+def weights_digest(weights: Tree) -> str:
+    """Return the SHA-256 by which a report names the audited weights.
+
+    It is of the names, types, shapes and bits of all arrays, in any order.
+
+    Args:
+        weights: A tree of arrays, such as ``model.state_dict()`` of torch or the
+            parameters of JAX.
+
+    Example:
+        >>> import numpy as np
+        >>> weights_digest({"layer.weight": np.ones((2, 3), np.float32)})[:16]
+        '95caae6a88378e6d'
+    """
+    return digest_of_leaves(leaf_digests(weights, "weights"))
+
+
+def digest_of_leaves(digests: Mapping[str, str]) -> str:
+    """Return the digest of arrays of which each has been digested."""
+    return sha256(_canonical.text(dict(digests)).encode()).hexdigest()
 
 
 @final
@@ -58,7 +82,10 @@ class ReleasedModel:
         names = self._left.keys() | found.keys()
         differ = sorted(n for n in names if self._left.get(n) != found.get(n))
         if not differ:
-            yield inspected(Stage.RELEASED_MODEL, "released.as_left", steps=steps)
+            whole = digest_of_leaves(found)
+            yield inspected(
+                Stage.RELEASED_MODEL, "released.as_left", steps=steps, sha256=whole
+            )
             return
         named, more = differ[:_NAMED], max(0, len(differ) - _NAMED)
         yield not_checked(Stage.RELEASED_MODEL, "released.differs", named, more=more)

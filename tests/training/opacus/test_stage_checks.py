@@ -19,6 +19,7 @@ from private_runs import (
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from dpaudit import weights_digest
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
@@ -468,6 +469,14 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     result = trained(audit, step, 30)
     assert result.training.accountant is not None
     assert how(result)[Stage.CLIPPING] is Status.INSPECTED
+    weights = run.model._module.state_dict()
+    assert result.training.weights_sha256 == weights_digest(weights)
+
+
+def test_weights_in_bfloat16_have_a_digest_as_well():
+    half = torch.arange(3, dtype=torch.bfloat16)
+    known = {weights_digest([each]) for each in (half, half + 1, half.float())}
+    assert len(known) == 3
 
 
 def test_an_engine_is_an_accountant_and_nothing_else_is():

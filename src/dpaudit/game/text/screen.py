@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final, final
 
 from dpaudit.errors import on_one_line
-from dpaudit.game.coverage import Check, Coverage
+from dpaudit.game.coverage import Check
 from dpaudit.game.findings import Finding, Hypothesis, Stage, Status
 from dpaudit.game.text.findings import fault_parts, measured, sentence
 from dpaudit.game.text.results import (
@@ -29,7 +29,7 @@ from dpaudit.game.text.terms import Terms, capital, counted, terms_of
 from dpaudit.game.verdict import Uncovered, Verdict
 
 if TYPE_CHECKING:
-    from dpaudit.game.result import Result
+    from dpaudit.game.result import Result, TrainingRecord
 
 __all__ = ["Row", "Screen", "screen_of"]
 
@@ -204,7 +204,6 @@ def screen_of(result: "Result", power: str = "") -> Screen:
         The claim does not hold (p = 2.8e-05).
     """
     training, terms = result.training, terms_of(result.design.setting.unit)
-    coverage = None if training is None else training.coverage
     return Screen(
         verdict=result.verdict,
         claim=_claimed(result),
@@ -212,7 +211,7 @@ def screen_of(result: "Result", power: str = "") -> Screen:
         setting=f"Adversary: {threat(result)}. Neighbours: {adjacency(result)}.",
         sentences=tuple(filter(None, _sentences(result, power))),
         faults=tuple(_fault(each, terms.unit) for each in result.faults),
-        rows=() if coverage is None else tuple(_rows(coverage, result.verdict, terms)),
+        rows=() if training is None else tuple(_rows(training, result.verdict, terms)),
         scope=_scope(result, terms),
         notes=()
         if training is None
@@ -289,13 +288,14 @@ def _scope(result: "Result", terms: Terms) -> str:
     return f"Not exercised: {left_out}." if left_out else ""
 
 
-def _rows(coverage: Coverage, verdict: Verdict, terms: Terms) -> Iterator[Row]:
+def _rows(training: "TrainingRecord", verdict: Verdict, terms: Terms) -> Iterator[Row]:
     """Return a row for each hypothesis, and the stages of one that did not pass."""
+    coverage, untested = training.coverage, _why_untested(training, verdict)
     for hypothesis in Hypothesis:
         checks = [
             each for each in coverage.checks if each.stage.hypothesis is hypothesis
         ]
-        parts = [_part(each, coverage.faults, verdict, terms) for each in checks]
+        parts = [_part(each, coverage.faults, untested, terms) for each in checks]
         name = _NAMES[hypothesis].format(batch=terms.batch)
         counted = [
             part
@@ -326,8 +326,24 @@ _BEST: Final[Mapping[Hypothesis, str]] = {
 }
 
 
+def _why_untested(
+    training: "TrainingRecord", verdict: Verdict
+) -> tuple[str, str] | None:
+    """Return status and reason of stages that only canaries tested; None if passed."""
+    if verdict is Verdict.INVALID_RUN:
+        return NOT_CHECKED, "canaries tested nothing in this run"
+    if verdict is Verdict.CLAIM_REFUTED:
+        return SUSPECT, "tested by the canaries that refuted the claim"
+    if training.detectable is None or training.detectable.factor is None:
+        return NOT_CHECKED, "canaries passed through it, with little or unknown power"
+    return None
+
+
 def _part(
-    check: Check, faults: Iterable[Finding], verdict: Verdict, terms: Terms
+    check: Check,
+    faults: Iterable[Finding],
+    untested: tuple[str, str] | None,
+    terms: Terms,
 ) -> Row:
     """Return the row of one stage."""
     name = stage_name(check.stage, terms)
@@ -343,11 +359,8 @@ def _part(
     }.get(check.status, NOT_CHECKED)
     text = measured(check.findings, terms.unit)
     inspected = any(each.status is Status.INSPECTED for each in check.findings)
-    if check.status is Status.TESTED and not inspected:
-        if verdict is Verdict.INVALID_RUN:
-            status, text = NOT_CHECKED, "canaries tested nothing in this run"
-        elif verdict is Verdict.CLAIM_REFUTED:
-            status, text = SUSPECT, "tested by the canaries that refuted the claim"
+    if check.status is Status.TESTED and not inspected and untested is not None:
+        status, text = untested
     if check.status is Status.ACCEPTED:
         text = "accepted beforehand by the user"
     return Row(status=status, name=name, measured=text, part=True)

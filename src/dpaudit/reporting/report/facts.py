@@ -23,6 +23,7 @@ __all__ = [
     "design_facts",
     "key_facts",
     "more_facts",
+    "object_facts",
     "references",
     "sanity_facts",
     "setting_facts",
@@ -39,6 +40,18 @@ class Reference:
     what_for: str
     text: str
     link: str = ""
+
+
+def object_facts(subject: Subject, auditor: str) -> tuple[Fact, ...]:
+    """Return what was audited, by which digest it is known, and who ran the audit."""
+    result, found = subject.result, []
+    if framework := result.design.setting.framework:
+        found.append(Fact(name="Trained with", value=framework))
+    if digest := result.training and result.training.weights_sha256:
+        found.append(Fact(name="SHA-256 of the weights", value=digest))
+    if auditor:
+        found.append(Fact(name="Audited by", value=auditor))
+    return tuple(found)
 
 
 def key_facts(subject: Subject) -> tuple[Fact, ...]:

@@ -3,10 +3,11 @@
 The page is one file that asks for nothing else: no script, no font, no picture from
 elsewhere, and a policy in its head that forbids them. Pictures are inline SVG in the
 page's own colours, so that light, dark and paper work alike. Whatever a design or a
-remark holds is text and is escaped. The same result gives the same bytes, as long as
-the versions named in it are the same. Needs the extra ``report``.
+remark holds is text and is escaped. The same result and date give the same bytes, as
+long as the versions named in it are the same. Needs the extra ``report``.
 """
 
+import datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from dpaudit.reporting.report.by_turn import course_figure
 from dpaudit.reporting.report.certificate import certificate_figure
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.report.summary import summary_of
 from dpaudit.reporting.waterfall import explanation_rows, scale_of
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def report(
     transcript: Transcript | None = None,
     explanation: Explanation | None = None,
     title: str = "",
+    auditor: str = "",
+    date: datetime.date | None = None,
 ) -> None:
     """Write the report of a result: one HTML file that opens offline.
 
@@ -63,7 +67,9 @@ def report(
             some figures need the order of the guesses.
         explanation: Of this result, where more is known than the result says:
             ``explain(result, mechanism=...)``.
-        title: What was audited, for whoever files the page: a model, a run, a date.
+        title: What was audited: a model, a run.
+        auditor: Who ran the audit.
+        date: Of the page; today if not given.
 
     Raises:
         InvalidInputError: The suffix is another one, or the transcript is of another
@@ -93,7 +99,12 @@ def report(
             f"there is no folder {path.parent} to write {path.name} into; make it"
         )
     page = report_html(
-        result, transcript=transcript, explanation=explanation, title=title
+        result,
+        transcript=transcript,
+        explanation=explanation,
+        title=title,
+        auditor=auditor,
+        date=date,
     )
     _files.write(path, page)
 
@@ -105,6 +116,8 @@ def report_html(
     transcript: Transcript | None = None,
     explanation: Explanation | None = None,
     title: str = "",
+    auditor: str = "",
+    date: datetime.date | None = None,
 ) -> str:
     """Return the report of a result as the text of an HTML page.
 
@@ -113,9 +126,13 @@ def report_html(
         transcript: Every guess, where the result does not hold it.
         explanation: Of this result; made from it if not given.
         title: What was audited.
+        auditor: Who ran the audit.
+        date: Of the page; today if not given.
     """
     _validate.kind("result", result, Result)
     _validate.kind("title", title, str)
+    _validate.kind("auditor", auditor, str)
+    date = datetime.datetime.now(tz=datetime.UTC).date() if date is None else date
     template, unit = _template(), result.design.setting.unit
     subject = Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
@@ -132,6 +149,9 @@ def report_html(
         word=capital(word),
         record=terms_of(unit).record,
         title=title,
+        date=f"{date.day} {date:%B %Y}",
+        object_facts=facts.object_facts(subject, auditor),
+        summary=summary_of(subject.result),
         gaps=(str(Status.NOT_CHECKED), str(Status.ACCEPTED)),
         invalid_run=invalid_run,
         explanation=explanation,

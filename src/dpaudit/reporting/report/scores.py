@@ -10,13 +10,14 @@ chance and for where one looks.
 """
 
 from collections.abc import Callable
+from math import ceil, log10
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.reporting.axes import Even, Plot
+from dpaudit.reporting.axes import Even, Factors, Plot
 from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import count, plain
 from dpaudit.reporting.report.subject import Subject
@@ -73,7 +74,8 @@ def roc_figure(subject: Subject) -> Figure | LeftOut:
         ),
         caption=(
             "For every threshold, the share of included canaries at or above it "
-            "against the share of excluded ones.",
+            "against the share of excluded ones, on logarithmic axes: what matters "
+            "most for privacy are the thresholds that few excluded canaries pass.",
             "Where the line leaves the shaded region, chance may have put it there: of "
             "so many points some do in an honest run. Only the p-value above, which "
             "allows for that, decides.",
@@ -137,22 +139,20 @@ def _outline(
 
 
 def _roc(scores: ScoreSummary, claim: Guarantee) -> Picture:
+    axis = Factors(low=_lowest_rate(scores), high=1.0)
     plot = Plot(
-        x=Even(low=0.0, high=1.0),
-        y=Even(low=0.0, high=1.0),
+        x=axis,
+        y=axis,
         x_name="share of excluded canaries above the threshold",
         y_name="share of included ones",
         height=400.0,
     )
-    # Dense near both ends, where the claim's edge is steep, and its corner, if any.
-    spread = 0.5 * (1 - np.cos(np.linspace(0.0, np.pi, 61)))
-    chances = np.sort(np.append(spread, _corner(claim)))
-    least = [claim.complement_inverse(float(c)) for c in chances]
-    edge_x = [0.0, *least, 1.0, *(1 - x for x in least)]
-    edge_y = [0.0, *chances, 1.0, *(1 - c for c in chances)]
+    rates = np.geomspace(axis.low, 1.0, 61)
+    most = [allowed(claim, float(each)) for each in rates]
+    least = [claim.complement_inverse(float(each)) for each in rates[::-1]]
     marks = [
-        plot.area(edge_x, edge_y, "allowed"),
-        plot.line([0.0, 1.0], [0.0, 1.0], "chance"),
+        plot.area([*rates, *rates[::-1]], [*most, *least], "allowed"),
+        plot.line([axis.low, 1.0], [axis.low, 1.0], "chance"),
         plot.line(scores.false_positive, scores.true_positive, "found"),
     ]
     return plot.picture(
@@ -164,9 +164,10 @@ def _roc(scores: ScoreSummary, claim: Guarantee) -> Picture:
     )
 
 
-def _corner(claim: Guarantee) -> float:
-    """Return the chance to detect where as many are missed as there are alarms."""
-    return _edge(0.5, lambda chance: claim.complement_inverse(chance) <= 1 - chance)
+def _lowest_rate(scores: ScoreSummary) -> float:
+    """Return the power of ten below the share of one canary, on both axes."""
+    fewest = max(10, min(sum(scores.included), sum(scores.excluded)))
+    return float(10.0 ** -ceil(log10(fewest)))
 
 
 def _bins(scores: ScoreSummary) -> Table:

@@ -39,6 +39,7 @@ from dpaudit.training.opacus.isolated_step import (
     trained_by,
 )
 from dpaudit.training.opacus.setup import local
+from dpaudit.training.released import weights_digest
 
 __all__ = ["SideEffects"]
 
@@ -168,10 +169,22 @@ class SideEffects:
     def _released(self, examined: set[str]) -> Finding:
         """Return whether the model is the one that the last step left."""
         if not self._late:
-            return inspected(Stage.RELEASED_MODEL, "released.as_left", steps=self.steps)
+            return inspected(
+                Stage.RELEASED_MODEL,
+                "released.as_left",
+                steps=self.steps,
+                **self._digest(),
+            )
         if {*self._late} <= examined:
             return inspected(Stage.RELEASED_MODEL, "released.alike", self._late)
         return not_checked(Stage.RELEASED_MODEL, "released.changed", self._late)
+
+    def _digest(self) -> dict[str, str]:
+        """Return the digest of the weights, unless ranks share them."""
+        weights = network(self._model).state_dict()
+        if any(local(each) is not each for each in weights.values()):
+            return {}
+        return {"sha256": weights_digest(weights)}
 
     def _not_trained(self) -> int:
         """Return how many numbers the private optimizer does not train."""

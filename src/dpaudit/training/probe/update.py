@@ -19,6 +19,7 @@ records that were not among those given.
 """
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -236,6 +237,8 @@ def leaf_digests(tree: Tree, name: str) -> dict[str, str]:
 
 def _digest(value: Any, leaf: str, name: str) -> str:  # noqa: ANN401
     plain = value.detach().cpu() if hasattr(value, "detach") else value
+    if str(getattr(plain, "dtype", "")) == "torch.bfloat16":  # which numpy lacks
+        plain = plain.view(sys.modules["torch"].int16)
     try:
         array = np.asarray(plain)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -248,5 +251,5 @@ def _digest(value: Any, leaf: str, name: str) -> str:  # noqa: ANN401
             f"{name} must return arrays and numbers, or dicts, lists and tuples of "
             f"these; {leaf!r} is {value!r:.60}"
         )
-    kind = f"{array.dtype.str} {array.shape} "
-    return sha256(kind.encode() + array.tobytes()).hexdigest()
+    form = f"{array.dtype.str} {array.shape} "
+    return sha256(form.encode() + array.tobytes()).hexdigest()
