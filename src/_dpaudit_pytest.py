@@ -99,7 +99,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--dp-audit-alpha",
         type=float,
-        help="chance that the whole run refutes a claim that is true "
+        help="probability that the whole run refutes a true claim "
         f"(default {_ALPHA}, or dp_audit_alpha of the configuration)",
     )
     group.addoption(
@@ -117,7 +117,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder to which the result of every audit is written as JSON",
     )
-    parser.addini("dp_audit_alpha", "chance of a false alarm in a whole run")
+    parser.addini("dp_audit_alpha", "false-positive rate of a whole run")
     parser.addini("dp_audit_seconds", "about how long one audit may take")
 
 
@@ -295,7 +295,7 @@ class Auditor:
             calls: How many calls to audit, instead of a time: with a fixed seed the
                 audit then is the same every time.
             must_catch: Fail unless a planted leak of this epsilon, in any one place of
-                the output, would be caught with chance 0.9.
+                the output, would be detected with probability 0.9.
             raising: Exceptions that are outputs, as users see them.
             allow_unseen: Go on though an output has more places than are looked at;
                 what is said names them.

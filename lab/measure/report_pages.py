@@ -1,19 +1,20 @@
 """Make four reports, look at them in a browser, and check that anyone can read them.
 
-    pip install '.[report,accounting]'
+    pip install '.[report,accounting,opacus]'
     python lab/measure/report_pages.py pages
     npm install axe-core puppeteer-core
     python lab/measure/report_pages.py pages --node-modules node_modules --check
 
     .ci/docs site && python lab/measure/report_pages.py pages --site site ...
 
-The pages: an honest DP-SGD loop, a claim that scores refute, an audit in rounds, and an
-audit too small to tell. ``--node-modules`` opens each page in the Chromium on the path,
-refuses and counts whatever it asks for besides itself, lets axe-core look for barriers
-in every look (light, dark, a telephone's width, print), and puts pictures of all looks
-beside the page; ``--pictures`` keeps the light ones, 1,100 pixels wide. ``--check``
-fails if there is a serious barrier, a request, or a page of a megabyte. ``--site``
-looks at some pages of the documentation as well.
+The pages: a correct run of Opacus, a claim that scores refute, an audit in rounds, and
+an audit too small to tell. ``--node-modules`` opens each page in the Chromium on the
+path, refuses and counts whatever it requests besides itself, lets axe-core search for
+barriers in every look (light, dark, a telephone's width, print), and puts pictures of
+all looks beside the page; ``--pictures`` keeps the light ones, 1,100 pixels wide, and
+the first screen of the first. ``--check`` fails if there is a serious barrier, a
+request, or a page of a megabyte. ``--site`` opens some pages of the documentation as
+well.
 """
 
 import argparse
@@ -24,7 +25,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+from opacus import PrivacyEngine
 from PIL import Image  # matplotlib's own need
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import (
     ApproxDP,
@@ -34,6 +39,7 @@ from dpaudit import (
     OneRun,
     PureDP,
     Ranking,
+    audit_opacus,
     audit_scores,
 )
 from dpaudit.accounting import accountant_curve, noise_for
@@ -51,6 +57,7 @@ from dpaudit.training.any_loop import SumsAudit
 
 DELTA, DIMENSION, CLIP = 1e-5, 2_000, 1.0
 MOST_BYTES = 1_000_000
+TOP = 680  # pixels: the first screen
 
 
 def trained(design: Design, training: TrainingSetup, *, seed: int) -> Result:
@@ -128,8 +135,41 @@ def too_small(page: Path) -> None:
     report(result, page, transcript=transcript, explanation=explanation)
 
 
+def correct() -> Result:
+    """Audit a correct run of Opacus, as the README does."""
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(2000, 20), torch.randint(2, (2000,)))
+    network = nn.Sequential(nn.Linear(20, 100), nn.ReLU(), nn.Linear(100, 2))
+    engine = PrivacyEngine()
+    model, optimizer, loader = engine.make_private_with_epsilon(
+        module=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=100),
+        target_epsilon=4.0,
+        target_delta=DELTA,
+        epochs=5,
+        max_grad_norm=CLIP,
+    )
+
+    def step(batch: list[torch.Tensor]) -> None:
+        inputs, labels = batch
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+    audit = audit_opacus(
+        engine, model, optimizer, loader, epochs=5, delta=DELTA, step=step
+    )
+    for _ in range(5):
+        for batch in loader:
+            step(batch)
+    return audit.finish()
+
+
 PAGES = {
-    "honest": lambda page: report(planned(in_rounds=False, seed=1), page),
+    "honest": lambda page: report(
+        correct(), page, title="example model", auditor="the documentation"
+    ),
     "refuted": lambda page: report(refuted(), page),
     "adaptive": lambda page: report(planned(in_rounds=True, seed=2), page),
     "inconclusive": too_small,
@@ -209,6 +249,10 @@ def main() -> None:
         asked.pictures.mkdir(parents=True, exist_ok=True)
         for page in pages:
             kept(page.with_suffix(".png"), asked.pictures)
+        top = asked.folder / "report-top.png"
+        with Image.open(pages[0].with_suffix(".png")) as whole:
+            whole.crop((0, 0, whole.width, TOP)).save(top)
+        kept(top, asked.pictures)
     if asked.check and unfit:
         sys.exit("\n".join(unfit))
 

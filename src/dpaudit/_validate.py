@@ -111,7 +111,7 @@ def error_level(name: str, value: float) -> None:
     finite = _is_finite(name, value)
     if finite and 0.5 <= value < 1:
         raise InvalidInputError(
-            f"{name} is the chance of being wrong and must be below 0.5, got "
+            f"{name} is the significance level and must be below 0.5, got "
             f"{name}={value!r}; for confidence {value:g} pass {1 - value:.6g}"
         )
     if not (finite and 0 < value < 1):

@@ -137,7 +137,7 @@ def test_an_estimate_needs_a_guess_and_one_is_enough():
     ("change", "message"),
     [
         ({"delta": 1.5}, "^delta must be in"),
-        ({"alpha": 0.95}, "^alpha is the chance of being wrong"),
+        ({"alpha": 0.95}, "^alpha is the significance level"),
         ({"runs": 0}, "^runs must be a whole number >= 1"),
     ],
 )
@@ -153,7 +153,7 @@ def test_where_delta_is_above_alpha_nothing_can_be_certified():
 
 @pytest.mark.parametrize("reading", STRONG, ids=lambda r: type(r).__name__)
 def test_a_chance_of_being_wrong_that_is_none_is_refused(reading):
-    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+    with pytest.raises(InvalidInputError, match=r"^alpha is the significance level"):
         judge_claim(PureDP(epsilon=1.0), reading, alpha=0.95)
 
 

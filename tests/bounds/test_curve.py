@@ -301,5 +301,5 @@ def test_what_says_nothing_refutes_nothing(correct):
 
 
 def test_a_chance_of_being_wrong_that_is_none_is_refused():
-    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+    with pytest.raises(InvalidInputError, match=r"^alpha is the significance level"):
         CurveCertificate(counts=Counts(canaries=1, guesses=1, correct=1), alpha=0.95)

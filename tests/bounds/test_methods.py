@@ -75,7 +75,7 @@ def test_counts_go_to_the_bound_of_how_they_were_guessed():
 def test_every_bound_refuses_levels_and_claims_that_are_none(bound, reading):
     with pytest.raises(InvalidInputError, match=r"^delta must be in"):
         bound.epsilon_lower(reading, delta=1.5, alpha=0.05)
-    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+    with pytest.raises(InvalidInputError, match=r"^alpha is the significance level"):
         bound.epsilon_lower(reading, delta=0.0, alpha=0.95)
     for epsilon in (-0.5, math.nan):
         with pytest.raises(InvalidInputError, match=r"^epsilon must be a finite numb"):

@@ -77,7 +77,7 @@ def test_the_text_says_what_cannot_be_seen(dpaudit):
     assert said.startswith("CLAIM REFUTED\nClaimed ε ≤ ")
     assert "Not exercised: the sampler, clipping." in said
     assert "sees only the final model" in said
-    assert "is the auditor's word" in said
+    assert "only stated by" in said
     assert "chosen without knowledge of the coin flips" in " ".join(said.split())
     assert "score lower" not in said
 

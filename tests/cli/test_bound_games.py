@@ -84,7 +84,7 @@ def test_of_adaptive_counts_only_what_is_proved_is_compared():
     head, row, foot = done.stdout.splitlines()
     assert head.startswith("method")
     assert row.startswith("adaptive  A ")
-    assert "with every guess right the adaptive bound would be" in foot
+    assert "with every guess correct the adaptive bound would be" in foot
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_directory_is_audited_as_one_table(dpaudit, schema, table):
 def test_the_exit_code_is_that_of_the_verdict(dpaudit, epsilon, code, word):
     said = dpaudit("audit", "scores", f"--epsilon={epsilon}", "--delta=0", code=code)
     assert said.stdout.startswith(word)
-    assert "is the auditor's word" in said.stdout
+    assert "only stated by" in said.stdout
     assert "chosen without knowledge of the coin flips" in said.stdout
 
 

@@ -41,23 +41,23 @@ def test_help_groups_the_commands_by_purpose_and_tells_the_exit_codes():
     lines = [line.strip("│╭─╮ \n") for line in said.splitlines()]
     firsts = [line if line in order else line.split(" ")[0] for line in lines]
     assert [each for each in firsts if each in order] == order
-    assert "Exit codes: 0 if all is well" in said
+    assert "Exit codes: 0 on success" in said
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_command_explains_itself_and_says_how_it_ends(path):
     said = shown(*path, "--help")
     assert f"dpaudit {' '.join(path)}" in said or f"root {' '.join(path)}" in said
-    assert "Exits with" in " ".join(said.split())
+    assert "Exit codes: 0 on success" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_options_that_commands_share_are_described_alike(path):
     said = shown(*path, "--help")
     for option, described in (
-        ("--alpha", "Chance of being wrong that is accepted"),
+        ("--alpha", "Significance level"),
         ("--json", "Print JSON."),
-        ("--picture", "Draw it too, into this .svg."),
+        ("--picture", "Also write a figure to this .svg file."),
     ):
         assert (f" {option} " in said) == (described in said), option
 

@@ -430,10 +430,10 @@ def test_a_plan_is_the_same_every_time_and_becomes_a_design(planned):
 def test_a_plan_says_what_it_rests_on(planned):
     said = str(planned)
     for words in (
-        "3 canaries at each of 250 coordinates (750 in all)",
-        "at delta = 1e-05 (95 % confidence, for any mechanism; method rounds)",
-        f"the training's own epsilon is {planned.true_epsilon:.3f}",
-        "times too small refutes the claim with chance 0.9",
+        "750 canaries, 3 at each of 250 coordinates",
+        "at delta = 1e-05, with 95 % confidence, for any mechanism (method rounds)",
+        f"the accountant proves epsilon = {planned.true_epsilon:.3f}",
+        "90 % power to detect noise",
     ):
         assert words in said
 
@@ -455,7 +455,7 @@ def test_the_best_number_per_coordinate_is_chosen_of_those_shown():
     assert at_once[1] == pytest.approx(special.logit(0.05 ** (1 / 50)), abs=0.01)
     assert at_once[1] > at_once[2]
     assert plan.true_epsilon is None
-    assert "no accountant was asked" in str(plan)
+    assert "what an accountant proves is not known" in str(plan)
 
 
 def test_few_coordinates_are_planned_for_one_run():

@@ -194,7 +194,7 @@ def test_a_plan_that_catches_nothing_says_so():
     claim = ApproxDP(epsilon=8.0, delta=DELTA)
     plan = plan_audit(training, claim=claim, coordinates=1_000, per_coordinate=1)
     assert plan.fault is None
-    assert "NOTHING" in str(plan)
+    assert "Power: NONE" in str(plan)
     assert "CANNOT refute the claim" in str(plan)
 
 
@@ -204,7 +204,7 @@ def test_where_delta_costs_more_than_canaries_are_worth_fewer_are_used():
     claim = ApproxDP(epsilon=1.0, delta=1e-3)
     plan = plan_audit(training, claim=claim, coordinates=100_000, purpose="bound")
     assert plan.coordinates < plan.available == 100_000
-    assert f"of {plan.coordinates} coordinates (of 100000: for delta" in str(plan)
+    assert f"of {plan.coordinates} coordinates of 100000 (more would" in str(plan)
     all_of_them = plan_audit(
         training, claim=claim, coordinates=plan.coordinates, purpose="bound"
     )

@@ -78,7 +78,7 @@ def test_a_verdict_on_another_curve_does_not_stand_for_the_registered_claim():
     # Of mu = 5 at delta = 1e-6, in 40 digits: 35.5663...
     assert "epsilon = 35.57," in asked.sentence
     assert "epsilon = 0.5." in asked.sentence
-    assert "of the curve: inconclusive (p = " in asked.sentence  # it is that high
+    assert "about the curve: inconclusive (p = " in asked.sentence  # it is that high
 
 
 def test_a_curve_that_was_registered_is_no_open_question():
@@ -128,7 +128,7 @@ def test_a_training_is_never_many_runs():
     many = replace(audit, training=training)
     evidence = torn(register(design, KEY), many, transcript)
     found = verify(seal(evidence))
-    assert "a training is one run" in check(found, "bound").sentence
+    assert "a training run is one run" in check(found, "bound").sentence
     with pytest.raises(InvalidRunError, match="one run"):
         evidence_of(many, key=KEY)
 

@@ -192,7 +192,7 @@ def test_a_fault_is_named_where_guesses_are_too_good():
     explained = explain(trained(louder=16.0))
     assert explained.outcome is Verdict.CLAIM_REFUTED
     assert level(explained, "guessing").takes < -1
-    assert "look for a fault" in level(explained, "guessing").advice.text
+    assert "search for a fault" in level(explained, "guessing").advice.text
     assert explained.power == ""
     assert "gainst an adversary who sees" in explained.verdict
 
@@ -435,7 +435,7 @@ def test_no_way_goes_to_infinity_and_back(epsilon):
     found = result.bound.epsilon_lower
     assert epsilon - takes + explained.remainder == pytest.approx(found)
     assert "infinity" not in str(explained)
-    assert "every guess was right" in explained.steps[-1].sentence
+    assert "every guess was correct" in explained.steps[-1].sentence
 
 
 def test_what_more_canaries_show_is_foretold_on_average():
@@ -603,5 +603,5 @@ def test_the_last_line_of_a_training_is_the_limit(two):
     """Of the full batch nothing is simulated; no audit shows more than confidence."""
     assert two.limit.is_exact
     assert two.found < two.limit.value < level(two, "confidence").leaves
-    said = f"shows more than epsilon = {two.limit} in half of its runs"
+    said = f"is at most epsilon = {two.limit}."
     assert said in " ".join(str(two).split())

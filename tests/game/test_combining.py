@@ -385,7 +385,7 @@ def test_counts_are_added_up_if_the_designs_said_so(rules):
     assert found.claim_test.p_value == pytest.approx(p_value, rel=1e-9)
     assert found.bound.method == "pooled runs"
     assert "in independent runs" in str(found)
-    assert "their counts added up as their designs say" in str(found)
+    assert "their counts added up as their designs state" in str(found)
     assert found.could_refute
 
 
@@ -456,3 +456,14 @@ def test_no_sum_of_two_runs_that_spend_all_of_delta_is_likelier_than_it_says():
             log_p = PooledRunsBound().log_p_value(runs, epsilon=epsilon, delta=delta)
             shares.append(np.convolve(law, law)[total:].sum() / math.exp(log_p))
     assert 0.9 < max(shares) <= 1 + 1e-12
+
+
+def test_guesses_that_were_not_made_add_up_too():
+    """They count as wrong, and a run that made none is one of the runs."""
+    runs = [
+        Counts(canaries=40, guesses=10, correct=7, abstained=3),
+        Counts(canaries=40, guesses=10, correct=8, abstained=0),
+    ]
+    added = PooledRunsBound.added(runs)
+    assert (added.guesses, added.correct, added.abstained) == (20, 15, 3)
+    assert added.canaries == 80

@@ -59,8 +59,8 @@ def test_a_leak_fails_with_one_sentence_and_what_is_honest_passes(suite):
         [
             "dp_audit: 2 audits share alpha = 0.001; seed 0123456789abcdef",
             "leaky: Claim refuted. Epsilon is at least *; 1 is claimed. Against *",
-            "Of * guesses about 500 calls * right, made from how often each output*",
-            "A planted leak of epsilon = * would be caught with chance 0.9, if it*",
+            "Of * guesses about 500 calls * correct, made from how often each output*",
+            "A planted leak of epsilon = * would be detected with probability 0.9*",
             "To repeat: pytest test_suite.py::test_leaky "
             "--dp-audit-seed=0123456789abcdef-500-2",
         ]
@@ -237,7 +237,7 @@ def test_without_a_seed_every_run_has_a_new_one(suite):
         ),
         (
             "dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=200, must_catch=1.1)",
-            "dp_audit: 200 calls are too few to catch a leak of epsilon = 1.1*",
+            "dp_audit: 200 calls are too few to detect a leak of epsilon = 1.1*",
         ),
         (
             "dp_audit(honest, pairs=(0, 1), epsilon=1.0, data=[0])",
@@ -354,8 +354,8 @@ def test_what_is_not_looked_at_is_named_and_nothing_is_promised_of_it(
     )
     done.stdout.fnmatch_lines_random(
         [
-            f"Not looked at: other pairs of values than (0, 1); {named}.",
-            "A planted leak * in one place of the output that was looked at:*",
+            f"Not checked: other pairs of values than (0, 1); {named}.",
+            "A planted leak * in one place of the output that was checked:*",
             f"dp_audit: a leak of epsilon = 4 must be caught, and could*: {named};*",
         ]
     )

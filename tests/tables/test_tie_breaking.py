@@ -19,7 +19,7 @@ from dpaudit.game.text.findings import sentence
 from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.score_bins import ScoreBins
-from dpaudit.tables.tally import _reading, _right, conclude_scores
+from dpaudit.tables.tally import _by_class, _reading, conclude_scores
 
 GRID = 12  # a multiple of the chances in cells of four
 
@@ -145,7 +145,7 @@ def test_counts_of_right_guesses_have_the_law_of_shuffled_ties(counts, ones, cut
 
     def decided(tie_breaks):
         return tuple(
-            _right(cells_of(counts, ones), Cuts(cuts), sum(counts), tie_breaks)
+            _by_class(cells_of(counts, ones), Cuts(cuts), sum(counts), tie_breaks)
         )
 
     assert law_of(decided) == law_by_shuffling(counts, ones, read)
@@ -171,7 +171,7 @@ def test_without_lots_no_arrangement_of_a_cell_has_fewer_right(counts, ones):
     every = [right(bits) for bits in shuffled(counts, ones)]
     least = [min(each[k] for each in every) for k in range(n)]
     cells = cells_of(counts, ones)
-    assert _right(cells, Cuts(range(1, n + 1)), n, None) == least
+    assert _by_class(cells, Cuts(range(1, n + 1)), n, None) == least
     top, bottom = cells.ends(high, low, None)
     ranked = np.empty(n, bool)
     ranked[0::2], ranked[1::2] = top, ~bottom

@@ -111,7 +111,7 @@ def test_all_of_xor_is_lost_to_interference(n):
     assert level(found)["statistics"] == pytest.approx(mean_bound(law), abs=1e-7)
     assert str(found).startswith(
         "The mechanism claims no privacy at all (epsilon = infinity). Interference "
-        "takes everything: with the other coins unknown no output says anything"
+        "takes everything: with the other coins unknown no output reveals anything"
     )
     assert "audit adaptively" in str(found)
 
@@ -333,7 +333,9 @@ def test_infinity_minus_infinity_is_nothing():
     assert found.drops == {"confidence": 0.0}
     assert "-infinity" in ladder(at("claim", 1.0), at("outputs", math.inf)).table()
     assert found.largest is None
-    assert str(found).endswith("No step takes anything that can be told from zero.")
+    assert str(found).endswith(
+        "No step takes anything that can be distinguished from zero."
+    )
 
 
 def test_a_drop_within_the_error_is_not_called_one():

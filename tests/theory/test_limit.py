@@ -241,7 +241,7 @@ def test_the_gaps_say_it() -> None:
     assert best_binomial_test(100, 1.0, found.most.value) == pytest.approx(
         0.5, abs=1e-3
     )
-    assert f"more than epsilon = {found.most} in half" in str(found)
+    assert f"at most epsilon = {found.most}." in str(found)
 
 
 def test_a_parity_is_one_answer() -> None:

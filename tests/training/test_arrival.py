@@ -113,8 +113,8 @@ def test_nothing_that_joined_has_no_slope():
         (-1.1, 0.03, "canary signal recovered with the wrong sign"),
         (100.0, 0.03, "canary signal 100 times its size"),
         (100.0, 3.0, "canary signal 100 times its size"),
-        (0.9, 0.3, "the canary signal cannot be told from noise"),
-        (0.0, np.inf, "the canary signal cannot be told from noise"),
+        (0.9, 0.3, "the canary signal cannot be distinguished from noise"),
+        (0.0, np.inf, "the canary signal cannot be distinguished from noise"),
     ],
 )
 def test_a_slope_is_put_into_words(slope, error, said):

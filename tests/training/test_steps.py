@@ -36,7 +36,7 @@ def test_a_claim_about_no_less_than_was_done_has_no_fault(history, runs, before)
 
 def test_steps_that_the_accountant_was_not_told_of_are_a_fault():
     assert faults([(1.0, 0.1, 9)], (1.0, 0.1, 10)) == [
-        "the accountant was not told of every step"
+        "not every step was accounted for"
     ]
     assert faults([(1.0, 0.1, 14)], (1.0, 0.1, 10), before=5)
     assert faults([], (1.0, 0.1, 1))
@@ -45,7 +45,7 @@ def test_steps_that_the_accountant_was_not_told_of_are_a_fault():
 @pytest.mark.parametrize("later", [(0.5, 0.1, 5), (1.0, 0.3, 5)])
 def test_no_step_that_was_accounted_for_is_blamed_for_those_that_were_not(later):
     assert faults([(1.0, 0.1, 10)], (1.0, 0.1, 10), later) == [
-        "the accountant was not told of every step"
+        "not every step was accounted for"
     ]
 
 

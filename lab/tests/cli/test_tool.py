@@ -18,7 +18,7 @@ def shown(*arguments):
 def test_help_names_every_study_and_tells_the_exit_codes():
     said = shown("--help")
     assert all(path[0] in said for path in PATHS)
-    assert "Exit codes: 0 if all is well" in said
+    assert "Exit codes: 0 on success" in said
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -32,9 +32,9 @@ def test_every_study_explains_itself_and_says_how_it_ends(path):
 def test_options_that_studies_share_are_described_alike(path):
     said = shown(*path, "--help")
     for option, described in (
-        ("--alpha", "Chance of being wrong that is accepted"),
+        ("--alpha", "Significance level"),
         ("--json", "Print JSON."),
-        ("--picture", "Draw it too, into this .svg."),
+        ("--picture", "Also write a figure to this .svg file."),
         ("--store", "Where trials are kept and gone on from"),
     ):
         assert (f" {option} " in said) == (described in said), option

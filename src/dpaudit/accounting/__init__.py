@@ -1,4 +1,4 @@
-"""Noise for a target and curves of accountants; needs the extra ``accounting``."""
+"""Noise for a target, and privacy curves; needs the extra ``accounting``."""
 
 from dpaudit.errors import MissingExtraError
 

@@ -1,15 +1,15 @@
-"""The whole curve that an accountant stands for, as a claim that can be tested.
+"""The whole privacy curve of an accountant, as a claim that can be tested.
 
-An accountant is usually asked for one epsilon at one delta. Its model of the run says
-much more: a delta for every epsilon. That curve is the stronger claim and costs the
-test nothing, since all its points limit the same tail. It is taken from dp-accounting's
+An accountant is usually queried for one epsilon at one delta, but its model of the run
+gives a delta for every epsilon. That curve is the stronger claim and costs the test
+nothing, since all its points bound the same tail. It is computed from dp-accounting's
 pessimistic privacy loss distribution, on the grid where that distribution has its
-corners; between them it is straight in ``e^epsilon``, so the grid loses nothing, and
-when it is thinned each point that stays still holds.
+corners; between them it is linear in ``e^epsilon``, so the grid loses nothing, and if
+it is thinned each remaining point still holds.
 
 Valid for Poisson sampling and Gaussian noise of ``noise multiplier`` times the clipping
 norm, adding or removing a record. The curve ends where delta is about 1e-12, the
-rounding of the computation.
+rounding error of the computation.
 """
 
 from functools import lru_cache
@@ -30,7 +30,7 @@ _MOST_POINTS = 2000
 
 
 class HasHistory(Protocol):
-    """An accountant that remembers its steps, as those of Opacus do."""
+    """An accountant that records its steps, as those of Opacus do."""
 
     @property
     def history(self) -> History:
@@ -45,7 +45,7 @@ def accountant_curve(history: History) -> PrivacyCurve:
         history: Triples of noise multiplier, sample rate and number of steps.
 
     Raises:
-        InvalidInputError: The history is empty or holds something else.
+        InvalidInputError: The history is empty or holds anything else.
 
     Example:
         >>> curve = accountant_curve([(1.9938, 1.0, 1)])
@@ -55,7 +55,7 @@ def accountant_curve(history: History) -> PrivacyCurve:
     return _curve(tuple(sorted(steps_by_kind(history).items())))
 
 
-@lru_cache(maxsize=64)  # whoever audits many runs of one kind asks for one curve
+@lru_cache(maxsize=64)  # many audits of similar runs use the same curve
 def _curve(steps: tuple[tuple[tuple[float, float], int], ...]) -> PrivacyCurve:
     distribution = composed(dict(steps))
     epsilons = _breakpoints(distribution)
@@ -68,14 +68,14 @@ def _curve(steps: tuple[tuple[tuple[float, float], int], ...]) -> PrivacyCurve:
 
 
 def claim_of(accountant: HasHistory) -> PrivacyCurve:
-    """Return what an accountant claims about the run it has followed.
+    """Return the privacy curve of the run that an accountant has recorded.
 
     Args:
         accountant: Anything with a ``history``, such as ``PrivacyEngine().accountant``
-            of Opacus; whichever way it counts itself, its steps are counted here.
+            of Opacus; its steps are composed here, whatever its own method.
 
     Raises:
-        InvalidInputError: It has no history, or not of this shape.
+        InvalidInputError: It has no history, or one of another shape.
 
     Example:
         >>> from types import SimpleNamespace
@@ -93,11 +93,11 @@ def claim_of(accountant: HasHistory) -> PrivacyCurve:
 
 
 def _breakpoints(distribution: Distribution) -> NDArray[np.float64]:
-    """Return grid points from 0 to where no more than rounding is left of delta.
+    """Return grid points from 0 to where delta is no larger than rounding errors.
 
-    Where that is, rounding decides too: a few points of the grid are no difference. So
-    points are a whole number of the grid's apart, the last of them beyond the end, and
-    are the same whatever computes the transforms.
+    Rounding can move that end by a few grid points. So the points are spaced by a
+    multiple of the grid, the last of them beyond the end, and do not depend on the
+    implementation of the transforms.
     """
     never = np.max(distribution.get_delta_for_epsilon(inf))
     least = max(ROUNDING, 2 * float(never))

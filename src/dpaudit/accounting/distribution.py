@@ -1,13 +1,13 @@
-"""The privacy loss distribution of a training run, on the pessimistic side.
+"""A pessimistic privacy loss distribution of a training run.
 
 dp-accounting discretises the privacy loss of a step by connecting the dots: between
 grid points, the true delta is replaced by its chord in ``e^epsilon``, which lies above
-it. Composition keeps that order, and the tails it cuts are counted as infinite loss. So
-every delta of the result is too high rather than too low, up to the rounding of the
-Fourier transforms that compose; those move sums of probabilities by about 1e-14, and
-``ROUNDING`` is added to every delta to cover them.
+it. Composition preserves that order, and truncated tails are counted as infinite loss.
+So every delta of the result is an upper bound, up to rounding in the Fourier transforms
+of the composition; this changes sums of probabilities by about 1e-14, and ``ROUNDING``
+is added to every delta to cover it.
 
-Steps without subsampling need no grid to compose: their inverse variances add up.
+Steps without subsampling compose without a grid: their inverse variances add up.
 
 Reference: Doroshenko et al., "Connect the dots: tighter discrete approximations of
 privacy loss distributions", https://arxiv.org/abs/2207.04380.
@@ -29,7 +29,7 @@ _TAIL = 1e-15  # mass that one composition may move to infinite loss
 
 
 class Distribution(Protocol):
-    """What is used here of dp-accounting's ``PrivacyLossDistribution``."""
+    """The methods of dp-accounting's ``PrivacyLossDistribution`` that are used here."""
 
     def self_compose(
         self, num_times: int, tail_mass_truncation: float
@@ -48,12 +48,12 @@ class Distribution(Protocol):
         ...
 
     def get_epsilon_for_delta(self, delta: float) -> float:
-        """Return the smallest epsilon, infinity if none."""
+        """Return the smallest epsilon; infinity if there is none."""
         ...
 
 
 def composed(kinds: Mapping[tuple[float, float], int]) -> Distribution:
-    """Return the distribution of steps, given for each (noise, sample rate)."""
+    """Return the distribution of steps, from their number by (noise, sample rate)."""
     full = sum(steps / noise**2 for (noise, rate), steps in kinds.items() if rate == 1)
     parts = [_step(1 / sqrt(full), 1.0)] if full else []
     parts += [

@@ -1,6 +1,6 @@
-"""What a training run did to privacy: so many steps with this noise and sampling.
+"""The privacy-relevant history of a training run: its steps, noise and sampling.
 
-The shape is that of an Opacus accountant's ``history``: triples of noise multiplier,
+The format is that of an Opacus accountant's ``history``: triples of noise multiplier,
 Poisson sample rate and number of steps, in any order, repeated or not.
 """
 
@@ -35,13 +35,13 @@ def steps_by_kind(history: History) -> dict[tuple[float, float], int]:
 
 
 def noise_of_steps(history: History, steps: int) -> NDArray[np.float64] | None:
-    """Return the noise multiplier of each step, if a history says it.
+    """Return the noise multiplier of each step, if a history determines it.
 
     Args:
         history: Triples of noise multiplier, sample rate and number of steps, in the
             order of the steps.
-        steps: How many were made. If another number was accounted for, it is not known
-            which step had which multiplier, unless all had the same.
+        steps: The number of steps made. If it differs from the number accounted for,
+            the multiplier of each step is unknown, unless all are equal.
 
     Example:
         >>> noise_of_steps([(1.0, 0.1, 2), (0.5, 0.1, 1)], 3)
@@ -74,7 +74,7 @@ def _triple(name: str, entry: tuple[float, float, int]) -> tuple[float, float, i
 
 
 def positive_noise(name: str, value: float) -> None:
-    """Check that the value can be a noise multiplier that gives any privacy."""
+    """Check that the value is a noise multiplier that gives any privacy."""
     if not (isfinite(value) and value > 0):
         raise InvalidInputError(
             f"{name} must be finite and > 0, got {value!r}; without noise there is "
@@ -83,6 +83,6 @@ def positive_noise(name: str, value: float) -> None:
 
 
 def sample_rate(name: str, value: float) -> None:
-    """Check that the value can be the rate of a Poisson sampler."""
+    """Check that the value is a valid Poisson sampling rate."""
     if not 0 < value <= 1:
         raise InvalidInputError(f"{name} must be in (0, 1], got {value!r}")

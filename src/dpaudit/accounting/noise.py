@@ -1,14 +1,14 @@
-"""How much noise a target needs.
+"""Computes the noise multiplier that a privacy target needs.
 
 The noise multiplier is searched from the side where the claim holds. Subsampling only
-helps, so the noise that suffices without it, known exactly, is where to start; from
-there it is halved until the claim fails, and the turning point is sought in the last
-halving. More noise never costs privacy, so there is one turning point, and the value
-returned is one at which the accountant was seen to grant the claim.
+helps, so the search starts at the noise that suffices without it, which is known
+exactly. It is halved until the claim fails, and the threshold is located in the last
+halving. More noise never costs privacy, so there is one threshold, and for the returned
+value the accountant has confirmed the claim.
 
-Two accountants are offered. ``"pld"`` composes privacy loss distributions and is tight;
-``"rdp"`` composes Renyi divergences, is what most training runs are planned with, and
-asks for more noise.
+There are two accountants. ``"pld"`` composes privacy loss distributions and is tight;
+``"rdp"`` composes Renyi divergences, is used to plan most training runs, and needs more
+noise.
 """
 
 import logging
@@ -34,7 +34,7 @@ __all__ = ["Method", "about", "noise_for"]
 
 Method = Literal["rdp", "pld"]
 
-_LEAST, _MOST = 0.2, 1e6  # below, grids of losses get too large; above, no use
+_LEAST, _MOST = 0.2, 1e6  # below, loss grids get too large; above, noise is useless
 
 
 def noise_for(
@@ -42,19 +42,19 @@ def noise_for(
 ) -> float:
     """Return a noise multiplier with which training is (epsilon, delta)-DP.
 
-    For Poisson sampling and adding or removing one record. It is the smallest one,
-    by this method, but for one part in a million.
+    For Poisson sampling and adding or removing one record. It is the smallest one by
+    this method, to within one part in a million.
 
     Args:
         epsilon: Target epsilon, above zero.
         delta: Target delta, in (1e-12, 1).
-        sample_rate: Probability of each record to be in a batch, in (0, 1].
+        sample_rate: Probability that a record is in a batch, in (0, 1].
         steps: Number of noisy steps.
-        method: Which accountant must grant the claim, ``"rdp"`` or ``"pld"``.
+        method: The accountant, ``"rdp"`` or ``"pld"``.
 
     Raises:
-        UncertifiedError: No noise multiplier from 0.2 to a million was found to be
-            the smallest: the target is too weak or too strong for the method.
+        UncertifiedError: No smallest noise multiplier from 0.2 to a million was found:
+            the target is too weak or too strong for the method.
 
     Example:
         >>> round(noise_for(2.0, 1e-5, sample_rate=1.0, steps=1, method="pld"), 4)
@@ -65,7 +65,7 @@ def noise_for(
     _check(epsilon, delta, sample_rate=sample_rate, steps=steps, method=method)
     spent = _METHODS[method]
 
-    @cache  # brackets and roots are asked for again, and each takes long
+    @cache  # brackets and roots are evaluated repeatedly, and each takes long
     def excess(noise: float) -> float:
         return spent(noise, sample_rate, steps, delta) - epsilon
 
@@ -73,7 +73,7 @@ def noise_for(
 
 
 def _least(excess: Callable[[float], float], start: float) -> float:
-    """Return the smallest noise with no excess, on the side where there is none."""
+    """Return the smallest noise without excess, rounded to the safe side."""
     noise = max(start, _LEAST)
     while excess(noise) > 0:
         noise *= 2
@@ -90,14 +90,14 @@ def _least(excess: Callable[[float], float], start: float) -> float:
                 f"{_LEAST:g} none is searched; choose a smaller epsilon or delta"
             )
     tol = 1e-6 * noise
-    found = float(brentq(excess, noise / 2, noise, xtol=tol))
-    while excess(found) > 0:  # the root is within tol, on one side or the other
-        found += tol
-    return found
+    root = float(brentq(excess, noise / 2, noise, xtol=tol))
+    while excess(root) > 0:  # the true root is within tol, on either side
+        root += tol
+    return root
 
 
 def _enough_without_sampling(epsilon: float, delta: float, steps: int) -> float:
-    """Return the exact noise without subsampling, and one percent for an accountant."""
+    """Return the exact noise without subsampling, plus 1 % for the accountant."""
     mu = largest_yes(lambda mu: GaussianDP(mu=mu).delta_at(epsilon) <= delta)
     if mu == 0:
         raise UncertifiedError(
@@ -118,10 +118,9 @@ def _spent_by_pld(noise: float, rate: float, steps: int, delta: float) -> float:
 
 
 def about(noise: float, rate: float, steps: int, delta: float) -> float:
-    """Return epsilon of DP-SGD in a moment, a little too large.
+    """Return a fast approximation of the epsilon of DP-SGD, slightly too large.
 
-    By less than 1 % where it was tried; for what is said beside a number, never for a
-    claim.
+    By less than 1 % where it was tried; for explanations only, never for a claim.
 
     Example:
         >>> round(about(1.37, 0.1, 100, 1e-5), 1)
@@ -138,9 +137,9 @@ def _step(noise: float, rate: float) -> dp_event.DpEvent:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep dp-accounting from warning, at each try, of every order it leaves out.
+    """Suppress dp-accounting's warnings about every Renyi order that it omits.
 
-    Leaving an order out is safe: it can only make the epsilon larger.
+    Omitting an order is safe: it can only make the epsilon larger.
     """
     logger = logging.getLogger("absl")
     level = logger.level
@@ -171,7 +170,7 @@ def _check(
     _validate.whole_number("steps", steps, least=1)
     if 1 - (1 - sample_rate) ** steps <= delta:
         raise InvalidInputError(
-            f"delta is at least the chance that a record is ever sampled, got "
+            f"delta is at least the probability that a record is ever sampled, got "
             f"delta={delta!r}, sample_rate={sample_rate!r}, steps={steps!r}; such a "
             "claim holds without noise"
         )

@@ -1,16 +1,16 @@
 """The (epsilon, delta) bound for guessers that learn coins as they go.
 
 An adaptive guesser makes at most ``r`` guesses, a number fixed before the run, in any
-order, each canary once; a coin is revealed after its guess, or pass. Its right guesses
-exceed a binomial count only where a coin's odds exceed ``e^epsilon``, and over the
-whole game those excesses add up to at most ``m delta / (1 + e^epsilon)`` in mean.
-Comparing the tail with a ramp of length ``L`` instead of a step divides what they can
-do by ``L``:
+order, each canary once; a coin is revealed after its guess, or abstention. The correct
+guesses exceed a binomial count only where a coin's odds exceed ``e^epsilon``, and over
+the whole game the expected sum of those excesses is at most ``m delta / (1 +
+e^epsilon)``. Bounding the tail by a ramp of length ``L`` instead of a step divides
+their effect by ``L``:
 
     P[V >= v] <= (1/L) (sum over l < L of P[B >= v - l] + m delta / (1 + e^epsilon)),
 
-for every ``L``, and so for the best. It bounds one and the same tail at every epsilon,
-so the largest epsilon that is rejected counts, wherever the rejection is.
+for every ``L``, and so for the best. It bounds the same tail at every epsilon, so the
+largest rejected epsilon counts, wherever it is.
 
 Valid for every mechanism. (Plugging in the number of guesses *made*, where stopping may
 depend on revealed coins, is not: docs/explanation/errata.md.)
@@ -39,7 +39,7 @@ _CHUNK = 4096
 @final
 @dataclass(frozen=True, slots=True)
 class AdaptiveBound(GameBound[Counts]):
-    """The ramp bound.
+    """The bound for adaptive guesses, by a ramp.
 
     Reference: Keinan, Shenfeld and Ligett, "prop:adaptive-ora-is-valid".
 
@@ -68,8 +68,8 @@ for any mechanism; method adaptive)
 def coupling_failure_probability(canaries: int, epsilon: float, delta: float) -> float:
     """Return a bound on the probability that guesses beat coins of the claimed odds.
 
-    It is ``m delta / (1 + e^epsilon)``: outside of an event of that probability,
-    correct guesses can be coupled with coins whose odds are ``e^epsilon``.
+    It is ``m delta / (1 + e^epsilon)``: except on an event of that probability, correct
+    guesses can be coupled with coins whose odds are ``e^epsilon``.
     """
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("delta", delta)
@@ -81,7 +81,7 @@ def _best_ramp(v: int, r: int, log_odds: float, price: float) -> float:
     if price == 0:
         return log_tails(v, r, log_odds)[0]
     total, length, best = price, 0, inf
-    # A further tail lowers the mean as long as it is below it, and tails only grow.
+    # A further tail lowers the mean as long as it is below the mean; tails only grow.
     while length < v:
         chunk = _tails_down(v - length, r, log_odds)
         means = (total + np.cumsum(chunk)) / (length + np.arange(1, len(chunk) + 1))
@@ -93,7 +93,7 @@ def _best_ramp(v: int, r: int, log_odds: float, price: float) -> float:
 
 
 def _tails_down(v: int, r: int, log_odds: float) -> NDArray[np.float64]:
-    """Return P[B >= v], P[B >= v - 1], ..., down to 1 or a few thousand of them."""
+    """Return P[B >= v], P[B >= v - 1], ..., down to 1 or at most ``_CHUNK`` of them."""
     k = np.arange(v - 1, max(0, v - _CHUNK), -1)
     first = np.exp(log_tails(v, r, log_odds)[0])
     tails = np.cumsum(np.append(first, np.exp(log_mass(k, r, log_odds))))

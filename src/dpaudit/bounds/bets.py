@@ -1,19 +1,20 @@
-"""The bound from betting: guess by guess, valid whenever one stops.
+"""The betting bound: guess by guess, valid at any stopping time.
 
 Before each coin is revealed the guesser states the probability ``q`` that the guess is
-right. Against a claim of epsilon, under which a guess is right with probability at most
-``p = e^epsilon / (1 + e^epsilon)`` whatever is known, it bets its wealth at the fair
-odds of ``p``: the wealth is multiplied by ``q / p`` if right and ``(1 - q) / (1 - p)``
-if wrong, and guesses with ``q <= p`` are passed. If the claim is true the wealth is a
-supermartingale, so it ever reaches ``1 / alpha`` with probability at most alpha
-(Ville). Order, passing and stopping may depend on everything revealed.
+correct. A claim of epsilon implies that it is correct with probability at most
+``p = e^epsilon / (1 + e^epsilon)``, whatever is known. Against the claim the guesser
+bets its wealth at the fair odds of ``p``: the wealth is multiplied by ``q / p`` if the
+guess is correct and by ``(1 - q) / (1 - p)`` if it is wrong; guesses with ``q <= p``
+are skipped. If the claim is true the wealth is a supermartingale, so it ever reaches
+``1 / alpha`` with probability at most alpha (Ville). Order, skipping and stopping may
+depend on everything revealed.
 
 With delta > 0 every guess is coupled with a coin of odds ``e^epsilon``; the couplings
 fail with a probability of at most ``m delta / (1 + e^epsilon)``, which is added.
 
 The wealth is not monotone in epsilon: the lower bound is the last epsilon of a fixed
 grid before the first that is not rejected. It may be read after every guess: it never
-falls, and all that is read is right at once with probability ``1 - alpha``.
+decreases, and all its values hold simultaneously with probability ``1 - alpha``.
 
 Reference: docs/explanation/adaptive-rules.md.
 """
@@ -37,7 +38,7 @@ _LARGEST_BET = 1 - 1e-9  # no bet may lose everything
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BettingBound(GameBound[Bets]):
-    """The bound from betting, with the grid of epsilons that it tests.
+    """The betting bound, with the grid of epsilons that it tests.
 
     Example:
         >>> right = np.arange(200) % 10 > 0
@@ -53,18 +54,18 @@ for any mechanism; method betting)
     reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
 
     def log_p_value(self, bets: Bets, *, epsilon: float, delta: float) -> float:
-        """Return the log of the p-value: one over the largest wealth, plus delta's."""
+        """Return the log p-value: 1 / the largest wealth, plus the price of delta."""
         price = coupling_failure_probability(bets.canaries, epsilon, delta)
         wealth = float(np.max(log_wealth(bets, epsilon), initial=0.0))
         return add_price(-wealth, price)
 
     def one_event(self, bets: Bets) -> bool:  # noqa: ARG002
-        """Return False: what is put on a guess depends on the claim."""
+        """Return False: the stakes depend on the claim."""
         return False
 
     def search(
         self,
-        bets: Bets,  # noqa: ARG002 (whatever they are)
+        bets: Bets,  # noqa: ARG002
         *,
         delta: float,  # noqa: ARG002
         alpha: float,  # noqa: ARG002
@@ -74,7 +75,7 @@ for any mechanism; method betting)
 
 
 def log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
-    """Return the log of the wealth after each guess, of who bets against an epsilon."""
+    """Return the log of the wealth after each guess of bets against an epsilon."""
     q = np.minimum(bets.stated_probabilities, _LARGEST_BET)
     bold = q > special.expit(epsilon)
     won = np.log(np.maximum(q, 0.5)) - special.log_expit(epsilon)

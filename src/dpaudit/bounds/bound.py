@@ -1,7 +1,7 @@
-"""What a bound returns, and how a p-value becomes a bound.
+"""The results of bounds, and how p-values become a lower bound.
 
-A tier says what a statement assumes of the mechanism. A: nothing. B: that its privacy
-curve belongs to a named family; the statement is about the family's parameter.
+The tier of a result is what it assumes about the mechanism. A: nothing. B: its privacy
+curve belongs to a named family; the bound is on the family's parameter.
 """
 
 from abc import ABC, abstractmethod
@@ -49,19 +49,19 @@ R_contra = TypeVar("R_contra", contravariant=True)
 R = TypeVar("R")
 
 _LARGEST_EPSILON = (
-    1e12  # an epsilon that nothing shows; thousandths of it are no longer exact
+    1e12  # far above any real bound; from here thousandths are no longer exact
 )
 
 
-# Methods that take runs to be independent.
+# Methods that assume independent runs.
 _METHODS_OF_RUNS = ("separate", "independent runs", "pooled runs")
-# Methods whose bounds lie on a grid of hundredths, unless it starts between two.
+# Methods whose bounds are multiples of 0.01, unless the grid starts between two.
 _METHODS_ON_GRID = ("ranked", "rounds", "betting", "as made")
 
-# Epsilons at which p-values are asked besides; any would be valid.
+# Epsilons where p-values are also evaluated; any would be valid.
 _FIRST_EPSILONS: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-_CURVE_POINTS: Final = 4  # of a curve, the most promising, of which more is asked
-_LARGEST_GRID_EPSILON: Final = 1e4  # no search along a grid goes further
+_CURVE_POINTS: Final = 4  # the most promising points of a curve, examined further
+_LARGEST_GRID_EPSILON: Final = 1e4  # no grid search goes further
 
 
 def confidence_text(alpha: float) -> str:
@@ -77,15 +77,15 @@ def confidence_text(alpha: float) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerBound:
-    """A lower bound on epsilon that holds for any mechanism (tier A).
+    """A lower bound on epsilon that holds for any mechanism (assumption-free).
 
     Attributes:
         epsilon_lower: No smaller epsilon is consistent with the run.
         delta: The delta at which the bound holds.
         alpha: Probability, over the run, that the bound is wrong.
-        method: Name of the bound that made it.
-        reference: Where its proof stands.
-        tier: What it assumes; ``"A"`` is nothing about the mechanism.
+        method: Name of the bound that computed it.
+        reference: Where to find its proof.
+        tier: What it assumes about the mechanism; ``"A"`` is nothing.
     """
 
     epsilon_lower: float
@@ -107,7 +107,7 @@ class LowerBound:
         return self.rounded(self.epsilon_lower)
 
     def rounded(self, epsilon: float) -> str:
-        """Return another epsilon by the same method, rounded down."""
+        """Return an epsilon as text, rounded down as this method's bounds are."""
         hundredths = f"{epsilon:.2f}" if epsilon < _LARGEST_EPSILON else "inf"
         if self.method in _METHODS_ON_GRID and abs(float(hundredths) - epsilon) < 1e-9:
             return hundredths
@@ -115,7 +115,7 @@ class LowerBound:
 
     @property
     def confidence_text(self) -> str:
-        """The confidence, and for which mechanisms it holds."""
+        """The confidence level and what it assumes, as text."""
         apart = " in independent runs" if self.method in _METHODS_OF_RUNS else ""
         return f"{confidence_text(self.alpha)}, for any mechanism{apart}"
 
@@ -123,18 +123,19 @@ class LowerBound:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterBound:
-    """A lower bound on the parameter of a family of privacy curves (tier B).
+    """A lower bound on the parameter of a family of privacy curves (model-based).
 
     Attributes:
         parameter_lower: No smaller parameter is consistent with the run.
-        parameter: What the parameter is called.
-        family: Which family.
-        model_epsilon: The epsilon of the family's member with that parameter, at
-            delta. It bounds the mechanism's epsilon only if its curve is in the family.
-        delta: The delta at which ``model_epsilon`` is read off.
+        parameter: Name of the parameter.
+        family: Name of the family.
+        model_epsilon: The epsilon, at delta, of the family's member with that
+            parameter. It bounds the mechanism's epsilon only if its curve is in the
+            family.
+        delta: The delta at which ``model_epsilon`` is computed.
         alpha: Probability, over the run, that the bound on the parameter is wrong.
-        method: Name of the bound that made it.
-        reference: Where its proof stands.
+        method: Name of the bound that computed it.
+        reference: Where to find its proof.
         tier: ``"B"``.
     """
 
@@ -167,7 +168,7 @@ class ParameterBound:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointEstimate:
-    """A guess at epsilon with no confidence attached: neither bound nor verdict."""
+    """A point estimate of epsilon, without confidence: neither bound nor verdict."""
 
     epsilon_estimate: float
 
@@ -178,10 +179,10 @@ class PointEstimate:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimTest:
-    """Whether a run speaks against a claim.
+    """The test of a claim by one run.
 
     Attributes:
-        claim: What was claimed before the run.
+        claim: The guarantee claimed before the run.
         p_value: Largest probability, if the claim is true, of evidence this strong.
         alpha: Largest p-value that refutes the claim.
     """
@@ -204,7 +205,7 @@ class ClaimTest:
 
     @property
     def p_text(self) -> str:
-        """The p-value as text, on its side of alpha."""
+        """The p-value as text, with enough digits to tell it from alpha."""
         return p_value_text(self.p_value, self.alpha)
 
 
@@ -214,9 +215,9 @@ class Grid:
     """The epsilons that are tested one after the other, fixed before the run.
 
     Attributes:
-        start: The first. A truth below it is reported as 0.
-        step: The distance from one to the next.
-        stop: Nothing above is reported; it may depend on the data.
+        start: The first epsilon. A true epsilon below it is reported as 0.
+        step: The distance between neighbours.
+        stop: No larger bound is reported; may depend on the data.
     """
 
     start: float = 0.0
@@ -229,7 +230,7 @@ class Grid:
             raise InvalidInputError(f"step must be positive, got step={self.step!r}")
 
     def up_to(self, epsilon: float) -> NDArray[np.float64]:
-        """Return its points from the start to the first at or above an epsilon.
+        """Return the points from the start to the first at or above an epsilon.
 
         Example:
             >>> Grid(start=0.5).up_to(0.515)
@@ -242,11 +243,11 @@ class Grid:
 
 @final
 class PValueProperty(Enum):
-    """What is proved of a bound's p-values at all epsilons: any rejection counts.
+    """A proved property of a bound's p-values by which any rejection counts.
 
     Attributes:
-        RISING: They rise with epsilon.
-        ONE_EVENT: They bound the probability of one and the same event.
+        RISING: They increase with epsilon.
+        ONE_EVENT: At all epsilons they bound the probability of the same event.
     """
 
     RISING = "rising"
@@ -263,7 +264,7 @@ class Bound(Protocol[R_contra]):
 
     @property
     def reference(self) -> str:
-        """Where its proof stands."""
+        """Where to find its proof."""
         ...
 
     def log_p_value(self, reading: R_contra, *, epsilon: float, delta: float) -> float:
@@ -272,7 +273,7 @@ class Bound(Protocol[R_contra]):
 
 
 class GameBound(ABC, Generic[R]):
-    """The bound of a game: it also tests claims, points and whole curves.
+    """The bound for one kind of game; it also tests claims, points and whole curves.
 
     Reference: Keinan, Shenfeld and Ligett, "def:validity",
     "def:ora-asymptotic-tightness", "def:clopper-pearson-lower",
@@ -283,9 +284,9 @@ class GameBound(ABC, Generic[R]):
 
     Attributes:
         method: Name of the bound.
-        reference: Where its proof stands.
-        rises: Whether p-values rise with epsilon, whatever delta is.
-        rises_without_delta: Whether they do at delta = 0, where delta costs nothing.
+        reference: Where to find its proof.
+        rises: Whether p-values increase with epsilon at every delta.
+        rises_without_delta: Whether they do at delta = 0.
     """
 
     __slots__ = ()
@@ -302,17 +303,17 @@ class GameBound(ABC, Generic[R]):
     def log_p_of(self, reading: R, /, *, delta: float) -> Callable[[float], float]:
         """Return ``log_p_value`` of one reading and delta, as a function of epsilon.
 
-        Searches ask it often, with epsilons of 0 or more: what can be checked or
-        prepared once is done here.
+        Searches call it often, with epsilons of 0 or more: checks and preparations
+        that are needed only once are done here.
         """
         return lambda epsilon: self.log_p_value(reading, epsilon=epsilon, delta=delta)
 
-    def one_event(self, reading: R, /) -> bool:  # noqa: ARG002 (some ask it)
+    def one_event(self, reading: R, /) -> bool:  # noqa: ARG002 (some bounds use it)
         """Return whether the p-values of all claims bound the probability of one event.
 
-        Then the least over the points of a curve is a p-value of the curve, without any
-        charge for the many points. A test that differs from one claim to the next
-        must be told beforehand which point of a curve it is to test.
+        Then the smallest over the points of a curve is a p-value of the curve, with no
+        correction for many points. Otherwise the point of a curve to be tested must be
+        fixed beforehand.
         """
         return True
 
@@ -322,12 +323,12 @@ class GameBound(ABC, Generic[R]):
         /,
         *,
         delta: float,
-        alpha: float,  # noqa: ARG002 (some ask it)
+        alpha: float,  # noqa: ARG002 (some bounds use it)
     ) -> PValueProperty | Grid:
-        """Return by which search epsilons may be tested.
+        """Return which search over epsilons is valid.
 
-        It follows from what is proved of the p-values; if nothing is, there is a grid
-        that is fixed before the run. Bound and claim test both follow it
+        It follows from a proved property of the p-values; without one, epsilons are
+        tested on a grid fixed before the run. Both the bound and the claim test use it
         (``claim_p_value``).
         """
         if self.rises or (self.rises_without_delta and delta == 0):
@@ -335,7 +336,7 @@ class GameBound(ABC, Generic[R]):
         return PValueProperty.ONE_EVENT if self.one_event(reading) else Grid()
 
     def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:
-        """Return the lower bound, found by the search that its p-values allow."""
+        """Return the lower bound, by the search that is valid for the p-values."""
         _validate.error_level("alpha", alpha)
         by = self.search(reading, delta=delta, alpha=alpha)
         if isinstance(by, Grid):
@@ -352,41 +353,41 @@ class GameBound(ABC, Generic[R]):
 
         A claim (epsilon, delta) with epsilon > 0 has a p-value of alpha or less if and
         only if the lower bound at that delta and alpha is at least epsilon. So of two
-        claims of one delta the larger is never refuted where the smaller stands.
+        claims with one delta the larger is never refuted unless the smaller is.
 
-        *Valid.* Whoever is private at epsilon is so at every larger one. Along a grid
-        the p-value is the largest at the points up to the first at or above epsilon: no
-        smaller than the p-value at that point, which is fixed and which the truth
-        satisfies. Where one event serves all, the least at any points at or above
-        epsilon, chosen by whatever, is a p-value, as each of them bounds the
-        probability of that event. Where p-values rise nothing is to be done.
+        *Valid.* A mechanism private at epsilon is private at every larger one. On a
+        grid the p-value is the largest at the points up to the first at or above
+        epsilon: no smaller than the p-value at that point, which is fixed and at which
+        the true guarantee holds. With one event for all claims, the smallest p-value at
+        any points at or above epsilon, however chosen, is valid, as each bounds the
+        probability of that event. P-values that increase with epsilon need nothing.
 
-        *It agrees.* Along a grid both ask whether all points up to the first at or
-        above epsilon are rejected. Elsewhere the search decides: it is asked wherever
-        its answer is not certain, and a p-value on the other side of alpha is put on
+        *Consistent.* On a grid both ask whether all points up to the first at or above
+        epsilon are rejected. Otherwise the search decides: it is run wherever its
+        outcome is not certain, and a p-value on the other side of alpha is moved to
         alpha, or just above it. Both are valid: if the claim is true, a bound of
         epsilon or more has probability at most alpha, and is part of the event that
         some p-value at or above epsilon is at most alpha.
 
         Args:
-            reading: What was guessed.
+            reading: The reading of the run.
             claim: A point, or a curve if one event serves all claims.
-            alpha: The level that it agrees at; it is a p-value whatever the level.
+            alpha: The level of the lower bound; the p-value is valid at any level.
         """
         points = self._points(claim)
         by = self.search(reading, delta=max(d for _, d in points), alpha=alpha)
         if len(points) > 1 and by is PValueProperty.ONE_EVENT:
             best = self.strongest_points(reading, claim)[:_CURVE_POINTS]
-            return min(self.claim_p_value(reading, each, alpha=alpha) for each in best)
-        found = probability(self.log_p_claim(reading, claim, alpha=alpha))
+            return min(self.claim_p_value(reading, p, alpha=alpha) for p in best)
+        p_value = probability(self.log_p_claim(reading, claim, alpha=alpha))
         (epsilon, delta), *others = points
         if others:
-            return found
-        if epsilon == 0 or self._is_certain(found, reading, epsilon, delta, alpha):
-            return found
+            return p_value
+        if epsilon == 0 or self._is_certain(p_value, reading, epsilon, delta, alpha):
+            return p_value
         lower = self.epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
         above = nextafter(alpha, 1.0)
-        return min(found, alpha) if lower >= epsilon else max(found, above)
+        return min(p_value, alpha) if lower >= epsilon else max(p_value, above)
 
     def judge_claim(
         self, reading: R, /, claim: Guarantee, *, alpha: float
@@ -399,7 +400,8 @@ class GameBound(ABC, Generic[R]):
     def log_p_claim(self, reading: R, /, claim: Guarantee, *, alpha: float) -> float:
         """Return the log of a p-value of a claim, a point or a whole curve.
 
-        Of points with one delta it rises with epsilon, as far as a few epsilons tell.
+        For points with one delta it increases with epsilon, as far as a few epsilons
+        can show.
         """
         points = self._points(claim)
         if len(points) == 1:
@@ -413,27 +415,27 @@ class GameBound(ABC, Generic[R]):
         return min(self.log_p_value(reading, epsilon=e, delta=d) for e, d in points)
 
     def strongest_points(self, reading: R, /, claim: Guarantee) -> list[ApproxDP]:
-        """Return points of a claim, those that speak most against it first.
+        """Return points of a claim, the one with the smallest p-value first.
 
-        Those are left out whose epsilon alone speaks less than the first.
+        Omitted are points whose p-value even at delta = 0 exceeds the smallest.
         """
-        found: list[tuple[float, ApproxDP]] = []
+        points: list[tuple[float, ApproxDP]] = []
         for epsilon, delta in self._points(claim):
             log_p = self.log_p_value(reading, epsilon=epsilon, delta=delta)
-            found.append((log_p, ApproxDP(epsilon=epsilon, delta=delta)))
-            least = min(each for each, _ in found)
+            points.append((log_p, ApproxDP(epsilon=epsilon, delta=delta)))
+            least = min(log_p for log_p, _ in points)
             if self.log_p_value(reading, epsilon=epsilon, delta=0.0) > least:
                 break
-        return [point for _, point in sorted(found, key=lambda pair: pair[0])]
+        return [point for _, point in sorted(points, key=lambda pair: pair[0])]
 
     def refuted_at(
         self, reading: R, /, claim: Guarantee, *, alpha: float
     ) -> tuple[ApproxDP, LowerBound] | None:
-        """Return a point that the bound at its delta reaches, and the bound, if any."""
+        """Return a refuted point of a claim and the bound at its delta, or None."""
         for point in self.strongest_points(reading, claim)[:_CURVE_POINTS]:
-            found = self.epsilon_lower(reading, delta=point.delta, alpha=alpha)
-            if found.epsilon_lower >= point.epsilon > 0:
-                return point, found
+            lower = self.epsilon_lower(reading, delta=point.delta, alpha=alpha)
+            if lower.epsilon_lower >= point.epsilon > 0:
+                return point, lower
         return None
 
     def highest_log_p(
@@ -443,12 +445,12 @@ class GameBound(ABC, Generic[R]):
         epsilons: NDArray[np.float64],
         *,
         delta: float,
-        alpha: float,  # noqa: ARG002 (a test may be made for a level)
+        alpha: float,  # noqa: ARG002 (some tests depend on the level)
     ) -> float:
-        """Return the largest log p-value at rising epsilons, or something larger.
+        """Return an upper bound on the log p-values at increasing epsilons.
 
-        What is larger is on the same side of alpha, is no larger than what would be
-        returned for more epsilons, and is exact if the last has the largest.
+        It is on the same side of alpha as the largest of them, never decreases if
+        epsilons are added, and is exact if the last epsilon has the largest.
         """
         log_p, highest = self.log_p_of(reading, delta=delta), -inf
         for epsilon in reversed(epsilons.tolist()):
@@ -473,15 +475,15 @@ class GameBound(ABC, Generic[R]):
         return _least_from(epsilon, self.log_p_of(reading, delta=delta))
 
     def _is_certain(
-        self, found: float, reading: R, epsilon: float, delta: float, alpha: float
+        self, p_value: float, reading: R, epsilon: float, delta: float, alpha: float
     ) -> bool:
-        """Return whether the search for the bound can only say what a p-value says."""
+        """Return whether the search must agree with a p-value."""
         by = self.search(reading, delta=delta, alpha=alpha)
         if by is PValueProperty.ONE_EVENT:
-            # Without delta p-values rise: no bound lies above an epsilon that stands.
+            # At delta = 0 p-values increase: no bound exceeds an epsilon not rejected.
             pure = self.log_p_value(reading, epsilon=epsilon, delta=0.0)
-            return found > alpha and pure > log(alpha)
-        return not alpha / 2 < found < 2 * alpha  # far more than rounding
+            return p_value > alpha and pure > log(alpha)
+        return not alpha / 2 < p_value < 2 * alpha  # far more than rounding
 
     @staticmethod
     def _points(claim: Guarantee) -> list[tuple[float, float]]:
@@ -489,31 +491,31 @@ class GameBound(ABC, Generic[R]):
         return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
 
 
-AnyBound: TypeAlias = GameBound[Any]  # whatever it reads
+AnyBound: TypeAlias = GameBound[Any]  # for any kind of reading
 
 
 def _least_from(epsilon: float, log_p: Callable[[float], float]) -> float:
-    """Return the least log p-value at some epsilons from the given one on.
+    """Return the smallest log p-value at some epsilons from the given one on.
 
-    Asked are fixed epsilons, where p-values are least between two of these, and the
-    one given. Between two of them the p-value is kept from falling below what it is at
-    the lower one, so that it rises with epsilon wherever p-values have one valley.
+    They are the given epsilon, fixed ones, and the minimum near the best of these. The
+    value at the given epsilon is raised to that at the next lower one, so that the
+    result increases with epsilon wherever p-values have one minimum.
     """
-    asked = [(each, log_p(each)) for each in _FIRST_EPSILONS]
-    best = min(range(len(asked)), key=lambda i: asked[i][1])
-    low, high = asked[max(0, best - 1)][0], asked[min(best + 1, len(asked) - 1)][0]
-    asked.append(least_between(log_p, low, high))
-    at, below = max(pair for pair in asked if pair[0] <= epsilon)
+    tried = [(e, log_p(e)) for e in _FIRST_EPSILONS]
+    best = min(range(len(tried)), key=lambda i: tried[i][1])
+    low, high = tried[max(0, best - 1)][0], tried[min(best + 1, len(tried) - 1)][0]
+    tried.append(least_between(log_p, low, high))
+    at, below = max(pair for pair in tried if pair[0] <= epsilon)
     here = below if at == epsilon else max(below, log_p(epsilon))
-    return min([here, *(found for each, found in asked if each > epsilon)])
+    return min([here, *(value for e, value in tried if e > epsilon)])
 
 
 def largest_rejected_of_rising(
     bound: Bound[R], reading: R, *, delta: float, alpha: float
 ) -> LowerBound:
-    """Bound epsilon from below by the largest one that is rejected.
+    """Return the largest rejected epsilon as a lower bound.
 
-    For bounds whose p-values rise with epsilon: all smaller ones are rejected too.
+    For bounds whose p-values increase with epsilon: all smaller ones are rejected too.
     """
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
     return _lower(bound, largest_yes(rejected), delta=delta, alpha=alpha)
@@ -522,36 +524,36 @@ def largest_rejected_of_rising(
 def largest_rejected_on_scan(
     bound: Bound[R], reading: R, *, delta: float, alpha: float
 ) -> LowerBound:
-    """Bound epsilon from below by the largest rejected one that a scan comes upon.
+    """Return the largest rejected epsilon that a scan finds as a lower bound.
 
-    For bounds whose p-values rise and fall with epsilon but bound, at every epsilon,
-    the probability of one and the same event "this much evidence or more": a mechanism
-    that is (epsilon, delta)-DP is so at every larger epsilon too, so any rejection
-    refutes it. Delta is dearer at small epsilons, so rejection may begin above 0.
-    Without delta the p-value only rises, and more is rejected: the scan begins there.
+    For bounds whose p-values are not monotone in epsilon but bound, at every epsilon,
+    the probability of the same event, "this much evidence or more": an (epsilon,
+    delta)-DP mechanism is so at every larger epsilon too, so any rejection refutes it.
+    Delta costs more at small epsilons, so rejection may begin above 0. At delta = 0 the
+    p-value increases with epsilon and more is rejected: the scan begins there.
     """
     pure = largest_yes(_rejection(bound, reading, delta=0.0, alpha=alpha))
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
-    found = highest_yes(rejected, top=pure, pieces=100 if delta else 1)
-    return _lower(bound, found, delta=delta, alpha=alpha)
+    epsilon = highest_yes(rejected, top=pure, pieces=100 if delta else 1)
+    return _lower(bound, epsilon, delta=delta, alpha=alpha)
 
 
 def first_not_rejected(
     bound: Bound[R], reading: R, *, delta: float, alpha: float, grid: Grid
 ) -> LowerBound:
-    """Bound epsilon by the last of a fixed grid before the first that is not rejected.
+    """Return the last grid epsilon before the first not rejected as a lower bound.
 
     For bounds whose tests differ from one epsilon to the next. The bound exceeds the
-    truth only if the grid's first point at or above the truth, which is fixed, was
+    true epsilon only if the first grid point at or above the truth, which is fixed, was
     wrongly rejected.
     """
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
-    found = last_yes_before_no(
+    last = last_yes_before_no(
         lambda epsilon: epsilon <= grid.stop and rejected(epsilon),
         start=grid.start,
         step=grid.step,
     )
-    return _lower(bound, found, delta=delta, alpha=alpha)
+    return _lower(bound, last, delta=delta, alpha=alpha)
 
 
 def _rejection(
@@ -580,16 +582,16 @@ def _lower(
 
 
 def rounded_down(value: float) -> str:
-    """Return a lower bound as text that does not say more than was shown."""
+    """Return a lower bound as text, never rounded up."""
     if value >= _LARGEST_EPSILON:
         return "inf" if value == inf else f"{_LARGEST_EPSILON:g}"
     return f"{floor(value * 1000) / 1000:.3f}"
 
 
 def p_value_text(p_value: float, alpha: float | None = None) -> str:
-    """Return a p-value as text, rounded up, with its sign of equality.
+    """Return a p-value as text, rounded up, with ``=`` or ``<``.
 
-    It has two digits, or as many more as it takes to see on which side of alpha it is.
+    It has two digits, or as many more as show on which side of alpha it is.
 
     Example:
         >>> p_value_text(0.0521), p_value_text(0.0)
@@ -618,7 +620,7 @@ def probability(log_p_value: float) -> float:
 
 
 def add_price(log_tail: float, price: float) -> float:
-    """Return the log of a tail plus what delta can add to it, at most log 1."""
+    """Return the log of a tail probability plus the price of delta, at most log 1."""
     if price == 0:
         return min(0.0, log_tail)
     return min(0.0, float(np.logaddexp(log_tail, log(price))))

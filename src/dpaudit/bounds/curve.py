@@ -1,16 +1,16 @@
 """Tests of a whole privacy curve (f-DP), and a lower bound on the whole curve.
 
-A claim that is a curve implies (epsilon, delta(epsilon))-DP for every epsilon. Of ``m``
-canaries ``r`` were guessed, ``v`` correctly. Three p-values of one event, "``v``
-correct guesses or more", are available, and the smallest is valid too: choosing among
-them costs nothing.
+A claimed curve implies (epsilon, delta(epsilon))-DP for every epsilon. Of ``m``
+canaries ``r`` were guessed, ``v`` correctly. There are three p-values of one event,
+"``v`` correct guesses or more", so the smallest is valid too: choosing among them costs
+nothing.
 
-*Pointwise*: the least exact p-value over all points of the curve.
+*Pointwise*: the smallest exact p-value over all points of the curve.
 
 *Recursive* (Mahloujifar, Melis and Chaudhuri, algorithm 3): if the probabilities
-``p_i`` of exactly ``i`` correct guesses had a tail of tau, then the trade-off between
+``p_i`` of exactly ``i`` correct guesses have a tail of tau, the trade-off between
 correct and wrong guesses, averaged over canaries, forces more and more mass below, step
-by step; if it exceeds what there is, tau is refuted. Any trade-off curve will do.
+by step; if that exceeds the total mass, tau is refuted. Any trade-off curve will do.
 
 *Lines*: several points ``(epsilon_l, delta_l)`` together. The proof of the exact bound
 (a binomial Stein equation) works with any nonnegative numbers in place of its solution,
@@ -19,25 +19,25 @@ and with several points: for ``y_lk >= 0``, ``k`` from 1 to ``r``,
     P[V >= v] <= z + m * sum over l of delta_l max_k y_lk,
     z = max over k of  1[k >= v] - sum over l of (k y_lk - e^epsilon_l (r - k) y_l,k+1).
 
-Which numbers are best is a linear program. Its solution need not be trusted: what is
-returned is the right-hand side, computed from the numbers. With enough points it is the
-largest probability that any mechanism with that curve can give. It is the sharpest of
-the three and takes seconds, so no bound uses it (``lines_log_p_value``).
+A linear program finds the best numbers. Its solution need not be trusted: the result is
+the right-hand side, computed from the numbers. With enough points it is the largest
+probability that any mechanism with that curve attains. It is the sharpest of the three
+and takes seconds, so no bound uses it (``lines_log_p_value``).
 
-Against a family of curves ordered by a parameter, the largest parameter that is
-rejected is a lower bound on the *parameter* (``GaussianFamily``, tier B). Read as
-epsilon it is a statement about the mechanism only if its curve belongs to the family.
+For a family of curves ordered by a parameter, the largest rejected parameter is a lower
+bound on the *parameter* (``GaussianFamily``, model-based). Converted to epsilon it
+bounds the mechanism's epsilon only if the mechanism's curve belongs to the family.
 
 Without a family, the exact p-value can be solved for delta (``CurveCertificate``): with
-confidence ``1 - alpha``, for *all* epsilons at once, the mechanism's delta at epsilon
-is at least
+confidence ``1 - alpha``, for *all* epsilons simultaneously, the mechanism's delta at
+epsilon is at least
 
     (alpha - beta) v b_v / (m beta (1 - beta))      wherever beta < alpha,
 
-with ``beta`` and ``b_v`` as in ``exact``. The many epsilons cost nothing: the p-value
-rises with delta and falls with ``v``, so "some true point of the curve is rejected" is
-the event that ``V`` reaches a certain count, and at that count one true point has a
-p-value of at most alpha.
+with ``beta`` and ``b_v`` as in ``exact``. No correction for many epsilons is needed:
+the p-value increases with delta and decreases with ``v``, so "some true point of the
+curve is rejected" is the event that ``V`` reaches a certain count, and at that count
+one true point has a p-value of at most alpha.
 
 References: docs/explanation/exact-bound.md; for the recursion,
 https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3.
@@ -70,18 +70,18 @@ __all__ = [
     "recursion",
 ]
 
-_MOST_GUESSES: Final = 4000  # beyond it the program is slow, and points gain little
-_ROUNDING: Final = 1e-11  # more than the certificate's arithmetic can lose
-_LOG_P_TOLERANCE = 1e-6  # to the log of the recursion's p-value
-_HALVINGS_AT_ONCE = 5  # halvings that are asked at once
+_MOST_GUESSES: Final = 4000  # beyond it the program is slow and gains little
+_ROUNDING: Final = 1e-11  # more than the certificate's rounding error
+_LOG_P_TOLERANCE = 1e-6  # of the log of the recursion's p-value
+_HALVINGS_AT_ONCE = 5  # bisection steps evaluated together
 
 
 def lines_log_p_value(counts: Counts, claim: Guarantee, *, lines: int) -> float:
-    """Return the log of a p-value of a curve from some of its points together.
+    """Return the log of a p-value of a curve, from several of its points jointly.
 
     Args:
-        counts: What the guesser did; 0 is returned for more guesses than a linear
-            program is good for.
+        counts: The guesser's counts; with more guesses than the linear program can
+            handle, 0 is returned.
         claim: The curve.
         lines: How many points; more are sharper and slower.
 
@@ -108,14 +108,14 @@ def certified_tail(
     deltas: NDArray[np.float64],
     y: NDArray[np.float64],
 ) -> float:
-    """Return the bound on P[V >= v] that some numbers prove.
+    """Return the upper bound on P[V >= v] proved by the numbers ``y``.
 
     Args:
-        counts: What the guesser did.
-        epsilons: Where the claim is used.
-        deltas: What it says there.
-        y: Any numbers, a row for each point and a column for k from 1 to the guesses;
-            negative ones count as 0.
+        counts: The guesser's counts.
+        epsilons: The epsilons of the points.
+        deltas: The claimed deltas there.
+        y: Any numbers, one row per point, one column per k from 1 to the number of
+            guesses; negative ones count as 0.
     """
     m, r, v = counts.canaries, counts.guesses, counts.correct
     y = np.maximum(y, 0.0)
@@ -131,9 +131,9 @@ def certified_tail(
 def _chosen(
     counts: Counts, claim: Guarantee, lines: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return points of the curve, spread over where they can matter."""
+    """Return points of the curve, spread over the range where they can matter."""
     epsilons, deltas = claim.points()
-    # Abstention acts as a larger delta; of more than 1 or next to nothing none is used.
+    # Abstention acts as a larger delta; points where it is above 1 or tiny are useless.
     effect = deltas * counts.canaries / counts.guesses
     of_use = np.flatnonzero((effect < 1.2) & (effect > 1e-6) & (epsilons < 30))
     if not len(of_use):
@@ -147,7 +147,7 @@ def _chosen(
 def _best(
     counts: Counts, epsilons: NDArray[np.float64], deltas: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
-    """Return numbers that prove about as much as any; None if the program fails."""
+    """Return nearly optimal numbers ``y``; None if the linear program fails."""
     from scipy import optimize, sparse  # noqa: PLC0415 (slow to import)
 
     m, r, v = counts.canaries, counts.guesses, counts.correct
@@ -168,30 +168,30 @@ def _best(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
         shape=(r + 1, size),
     )
-    each = np.arange(lines * r)
+    index = np.arange(lines * r)
     below = sparse.csr_array(
         (
             np.concatenate([np.ones(lines * r), -np.ones(lines * r)]),
-            (np.tile(each, 2), np.concatenate([each, lines * r + each // r])),
+            (np.tile(index, 2), np.concatenate([index, lines * r + index // r])),
         ),
         shape=(lines * r, size),
     )
     cost = np.concatenate([np.zeros(lines * r), m / r * deltas, [1.0]])
-    found = optimize.linprog(
+    solution = optimize.linprog(
         cost,
         A_ub=sparse.vstack([flow, below], format="csr"),
         b_ub=np.concatenate([-(k >= v).astype(np.float64), np.zeros(lines * r)]),
         method="highs-ipm",
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    return np.asarray(found.x[: lines * r].reshape(lines, r) / r)
+    return np.asarray(solution.x[: lines * r].reshape(lines, r) / r)
 
 
 def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
-    """Return the log of the smaller of both p-values of a curve."""
+    """Return the log of the smaller of a curve's pointwise and recursive p-values."""
     pointwise = pointwise_log_p_value(counts, claim)
-    # The recursion is asked only whether it can do better.
+    # The recursion is evaluated only below the pointwise p-value.
     low, high = -700.0, pointwise
     if high <= low or not recursion(counts, claim, log_tail=high - 1e-9):
         return pointwise
@@ -207,7 +207,7 @@ def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
 
 
 def _halved(low: float, high: float) -> list[float]:
-    """Return all points that the next halvings may come to, with both ends."""
+    """Return all points that the next bisection steps may reach, with both ends."""
     points = [low, high]
     for _ in range(_HALVINGS_AT_ONCE):
         middles = [(a + b) / 2 for a, b in pairwise(points)]
@@ -216,10 +216,10 @@ def _halved(low: float, high: float) -> list[float]:
 
 
 def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
-    """Return the log of the least exact p-value over the points of a curve.
+    """Return the log of the smallest exact p-value over the points of a curve.
 
-    Points far apart are asked first, then those around the best: fewer points are still
-    a valid claim, and p-values along a curve have one valley.
+    A coarse pass over the curve is refined around its best point: fewer points are
+    still a valid claim, and p-values along a curve have one minimum.
     """
     epsilons, deltas = claim.points()
     stride = max(1, round(len(epsilons) ** (1 / 3)))
@@ -230,13 +230,12 @@ def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
 
 
 def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
-    """Return whether a probability of ``e^log_tail`` for the counts is impossible.
+    """Return whether the claim rules out a tail probability of ``e^log_tail``.
 
     Args:
-        counts: What the guesser did.
+        counts: The guesser's counts.
         claim: The curve.
-        log_tail: Log of the probability, of as many right guesses or more, that is
-            refuted.
+        log_tail: Log of the probability of as many correct guesses or more.
     """
     return bool(_recursions(counts, claim, [log_tail])[0])
 
@@ -244,7 +243,7 @@ def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
 def _recursions(
     counts: Counts, claim: Guarantee, log_tails: Sequence[float]
 ) -> NDArray[np.bool_]:
-    """Return what ``recursion`` says of each of many probabilities."""
+    """Return the result of ``recursion`` for each of many probabilities."""
     check_at_once(counts, GaussianFamily.method)
     m, r, v = counts.canaries, counts.guesses, counts.correct
     least_rates = claim.complement_inverses()
@@ -254,7 +253,7 @@ def _recursions(
     undecided = np.arange(len(tails))
     for i in range(v - 1, -1, -1):
         more = least_rates(np.minimum(1.0, right))
-        forced = more > wrong  # otherwise nothing is forced below any more
+        forced = more > wrong  # otherwise no more mass is forced below
         right, wrong = right + i / (r - i) * (more - wrong), more
         too_much = right + wrong > whole
         still = forced & ~too_much
@@ -270,7 +269,7 @@ def _recursions(
 @final
 @dataclass(frozen=True, slots=True)
 class GaussianFamily:
-    """The lower bound on mu, if the mechanism is mu-GDP for some mu.
+    """The lower bound on mu for a mechanism that is mu-GDP for some mu.
 
     Example:
         >>> counts = Counts(canaries=1000, guesses=200, correct=150)
@@ -313,11 +312,11 @@ family epsilon = 1.296 at delta = 1e-05)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveCertificate:
-    """What counts say about delta at every epsilon (tier A).
+    """Lower bounds on delta at every epsilon, from counts (assumption-free).
 
     Attributes:
-        counts: What the guesser did.
-        alpha: Probability that the certificate is wrong anywhere.
+        counts: The guesser's counts.
+        alpha: Probability that the certificate is wrong at any epsilon.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
@@ -338,7 +337,7 @@ class CurveCertificate:
         return np.array([self._at(float(e)) for e in np.atleast_1d(epsilons)])
 
     def refutes(self, claim: Guarantee) -> bool:
-        """Return whether the claim's curve is too low somewhere."""
+        """Return whether the claimed curve is below the bound at some epsilon."""
         epsilons, deltas = claim.points()
         return bool(np.any(deltas < self.delta_lower(epsilons)))
 

@@ -1,9 +1,9 @@
 """Bounds on counts of correct guesses: one run, guesses as made, independent runs.
 
-A guesser names ``r`` of ``m`` fair coins, ``v`` of them correctly. Under a claim of
-(epsilon, delta)-DP each bound here compares ``v`` with the largest probability of so
-many correct guesses that any mechanism and any guesser can have. Throughout, ``p =
-e^epsilon / (1 + e^epsilon)``.
+A guesser guesses ``r`` of ``m`` fair coins, ``v`` of them correctly. Under a claim of
+(epsilon, delta)-DP each bound here computes the largest probability of ``v`` or more
+correct guesses over all mechanisms and guessers. Throughout,
+``p = e^epsilon / (1 + e^epsilon)``.
 
 *One run* (``ExactBound``). All guesses are made at once, from one output. The
 probability of ``v`` correct guesses or more is at most ``beta + m delta beta (1 - beta)
@@ -13,38 +13,37 @@ once. It holds for every mechanism and every guesser that sees the whole output 
 makes no more than ``r`` guesses, a number fixed before the run.
 
 *One run at delta = 0* (``PureBound``). Given the output and the coins before it, a coin
-is guessed correctly with probability at most ``p``; so the correct guesses are
-stochastically fewer than Bin(r, p), and a binomial tail is a p-value. The lower limit
-on epsilon is Clopper's and Pearson's limit on a rate, as log-odds: a beta quantile. As
-this holds given the output, the number of guesses may depend on the output too.
+is guessed correctly with probability at most ``p``; so the number of correct guesses is
+stochastically dominated by Bin(r, p), and a binomial tail is a p-value. The lower bound
+on epsilon is the Clopper-Pearson limit on a rate, as log-odds: a beta quantile. As this
+holds given the output, the number of guesses may depend on the output too.
 
-*As many guesses as made* (``AsMadeBound``). Where the output decides how many guesses
-are made, the number made and the correct ones among them are all that is read. At delta
-= 0 the binomial tail at the number made is a p-value, as above: this is the paper's
-Algorithm 1 as printed. Under (epsilon, delta) the coins can be coupled with coins whose
-odds, given the output and the coins before, are at most e^epsilon, but for an event of
-probability ``m delta / (1 + e^epsilon)`` at most (docs/explanation/adaptive-rules.md);
-outside it the same holds. So the tail is small by chance with the probability that it
-states, plus that price. The tail is another event for each epsilon, and so epsilons are
-tested on a grid, up to the first that is not rejected; at delta = 0 tails rise with
-epsilon, and none is needed.
+*As many guesses as made* (``AsMadeBound``). If the output decides how many guesses are
+made, the reading is that number and the number of correct ones. At delta = 0 the
+binomial tail at the number made is a p-value, as above: this is the paper's Algorithm 1
+as printed. Under (epsilon, delta) the coins can be coupled with coins whose odds, given
+the output and the coins before, are at most e^epsilon, except on an event of
+probability ``m delta / (1 + e^epsilon)`` at most (docs/explanation/adaptive-rules.md).
+So the tail plus that price is a p-value. It bounds a different event for each epsilon,
+so epsilons are tested on a grid, up to the first that is not rejected; at delta = 0
+tails increase with epsilon, and no grid is needed.
 
 *Independent runs* (``SeparateRunsBound``). Each run has one coin: it decides which of
-two neighbouring data sets the mechanism sees, and the guesser names it or abstains. The
-output of any (epsilon, delta)-DP run can be simulated from this: with probability delta
-the coin itself, otherwise a randomised response to it. So of ``r`` guesses about ``n``
-runs, those about revealed coins are certainly correct, at most ``K ~ Bin(n, delta)`` of
-them, and each other one with probability at most ``p``. The correct guesses are
-stochastically fewer than ``min(K, r)`` and a binomial of the rest. The guesser that
-names revealed coins first attains it, so this is exact too, and delta costs less than
+two neighbouring data sets the mechanism sees, and the guesser guesses it or abstains.
+Any (epsilon, delta)-DP run can be simulated from this: with probability delta the coin
+itself, otherwise a randomised response to it. So of ``r`` guesses about ``n`` runs,
+those about revealed coins are certainly correct, at most ``K ~ Bin(n, delta)`` of them,
+and each other one with probability at most ``p``. The number of correct guesses is
+stochastically dominated by ``min(K, r)`` plus a binomial of the rest. The guesser that
+guesses revealed coins first attains it, so this is exact too, and delta costs less than
 in one run: there is no ``m delta``. It holds for guessers that see the outputs of all
 runs before they guess.
 
 References: docs/explanation/exact-bound.md; for the game and the pure bound, Steinke,
 Nasr and Jagielski, https://arxiv.org/abs/2305.08846; for independent runs, Keinan,
 Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2, and Jagielski,
-Ullman and Oprea, https://arxiv.org/abs/2006.07709; for what simulates a run, Kairouz,
-Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
+Ullman and Oprea, https://arxiv.org/abs/2006.07709; for the simulation of a run,
+Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
 """
 
 from collections.abc import Callable
@@ -79,7 +78,7 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True)
 class ExactBound(GameBound[Counts]):
-    """The tightest bound that counts can give against every mechanism.
+    """The tightest bound from counts that is valid for every mechanism.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
@@ -90,10 +89,10 @@ for any mechanism; method exact)
 
     method: ClassVar[str] = "exact"
     reference: ClassVar[str] = "docs/explanation/exact-bound.md"
-    rises: ClassVar[bool] = True  # each is the most that a claim allows
+    rises: ClassVar[bool] = True  # each is the largest probability under a claim
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
-        """Return the log of the p-value, which may be far below any float."""
+        """Return the log of the p-value, which itself may underflow."""
         log_p = self.log_p_of(counts, delta=delta)
         _validate.nonnegative("epsilon", epsilon)
         return log_p(epsilon)
@@ -120,10 +119,10 @@ for any mechanism; method exact)
         )
 
     def p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
-        """Return how surprising the counts are if the claim is true.
+        """Return the p-value of a claim.
 
         Args:
-            counts: What the guesser did.
+            counts: The guesser's counts.
             epsilon: Claimed epsilon.
             delta: Claimed delta.
 
@@ -141,7 +140,7 @@ for any mechanism; method exact)
         alpha: float,  # noqa: ARG002 (one test for all levels)
     ) -> float:
         """Return the log of the p-value of a claim; a curve is tested as a whole."""
-        from dpaudit.bounds.curve import curve_log_p_value  # noqa: PLC0415 (it reads this)
+        from dpaudit.bounds.curve import curve_log_p_value  # noqa: PLC0415 (import cycle)
 
         if isinstance(claim, GaussianDP | PrivacyCurve):
             return curve_log_p_value(counts, claim)
@@ -181,7 +180,7 @@ class PureBound(GameBound[Counts]):
         return ExactBound().log_p_of(self._guessed(counts, delta), delta=0.0)
 
     def _guessed(self, counts: Counts, delta: float) -> Counts:
-        """Return the counts of what was guessed: nothing else enters at delta = 0."""
+        """Return the counts without unguessed canaries, irrelevant at delta = 0."""
         check_at_once(counts, self.method)
         if delta != 0:
             raise InvalidInputError(
@@ -207,7 +206,7 @@ for any mechanism; method as made)
     rises_without_delta: ClassVar[bool] = True  # they are binomial tails
 
     def one_event(self, made: CountsAsMade, /) -> bool:  # noqa: ARG002
-        """Return no: which counts are as good as these depends on epsilon."""
+        """Return False: which counts are at least as extreme depends on epsilon."""
         return False
 
     def log_p_value(self, made: CountsAsMade, *, epsilon: float, delta: float) -> float:
@@ -236,7 +235,7 @@ for any mechanism in independent runs; method separate)
 
     method: ClassVar[str] = "separate"
     reference: ClassVar[str] = "docs/explanation/exact-bound.md"
-    rises: ClassVar[bool] = True  # each is the most that a claim allows
+    rises: ClassVar[bool] = True  # each is the largest probability under a claim
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
@@ -255,7 +254,7 @@ for any mechanism in independent runs; method separate)
     ) -> float:
         """Return the log of the p-value of a claim, a point or a whole curve.
 
-        Of a curve only those points are asked that may have the least p-value.
+        On a curve only points that may have the smallest p-value are evaluated.
         """
         epsilons, deltas = claim.points()
         points = zip(epsilons.tolist(), deltas.tolist(), strict=True)
@@ -273,8 +272,8 @@ for any mechanism in independent runs; method separate)
 def _log_floor(counts: Counts, epsilon: float, delta: float) -> float:
     """Return a quick lower bound on the log of a p-value of independent runs.
 
-    At least half of the time ``n delta`` coins are given away, rounded down.
+    With probability at least 1/2, ``n delta`` coins, rounded down, are revealed.
     """
-    given = min(counts.guesses, int(counts.canaries * delta))
-    tail = log_tails(counts.correct - given, counts.guesses - given, epsilon)[0]
+    revealed = min(counts.guesses, int(counts.canaries * delta))
+    tail = log_tails(counts.correct - revealed, counts.guesses - revealed, epsilon)[0]
     return tail - log(2)

@@ -1,11 +1,11 @@
 """The bound for a uniformly random half of the canaries, all guesses "included".
 
 Half of ``n`` canaries, ``h = n // 2``, was included, each subset of that size with the
-same probability. The guesser names ``r`` canaries as included, a number fixed before
-the run, and abstains from the others. ``V`` of them were.
+same probability. The guesser guesses "included" for ``r`` canaries, a number fixed
+before the run, and abstains on the others. ``V`` of them were included.
 
-*No coin is independent of the others here*: one more included is one less elsewhere, so
-the smallest change of the included set is a swap of two canaries. Under add/remove
+*Inclusions are not independent here*: one more included canary is one less elsewhere,
+so the smallest change of the included set is a swap of two canaries. Under add/remove
 adjacency a swap changes two records, and (epsilon, delta)-DP gives, for any event,
 ``P_S'(E) <= e^c P_S(E) + d`` with ``c = 2 epsilon`` and ``d = (1 + e^epsilon) delta``.
 Under replace-one adjacency it changes one, and ``c = epsilon``, ``d = delta``.
@@ -40,13 +40,13 @@ for the first without its constant: ``A(v) = (1 + u(v) A(v - 1)) / (e^c b(v))`` 
 induction, ``A(v - 1) <= 1 / (e^c b(v) - u(v))`` wherever that is positive). The left
 side of (1) is then ``P[V >= t] - P[X >= t]``.
 
-If every canary is guessed, the r named and all others as "excluded", ``2 V + n - r -
-h`` guesses are correct: that is the same event, so the bound is the same. With guesses
-of both kinds and abstentions a swap may change the number of correct guesses by one or
-by two, and no such theorem is proved: ``RandomHalf`` has guesses "included" only.
+If all other canaries are guessed "excluded", ``2 V + n - r - h`` guesses are correct:
+that gives the same events, so the bound is the same. With guesses of both kinds and
+abstentions a swap may change the number of correct guesses by one or by two, and no
+such theorem is proved: ``RandomHalf`` has guesses "included" only.
 
-All p-values, at every epsilon and delta, bound the probability of one event, "so many
-of the guessed were included".
+All p-values, at every epsilon and delta, bound the probability of one event, "at least
+so many of the guessed canaries were included".
 
 Reference: docs/explanation/exact-bound.md, a random half.
 """
@@ -99,12 +99,12 @@ mechanism; method hypergeometric)
 
         def log_p(epsilon: float) -> float:
             odds, slack = group_claim(epsilon, delta, records=counts.records_per_swap)
-            found = tails.at(odds)
+            tail = tails.at(odds)
             if not slack:
-                return min(0.0, found.log_upper)
-            price = swaps + log(slack) + found.log_lower - found.log_mass
+                return min(0.0, tail.log_upper)
+            price = swaps + log(slack) + tail.log_lower - tail.log_mass
             # g as a multiple of the tail, so that neither is lost to rounding.
-            return add_price(found.log_upper, exp(min(price + found.log_upper, 0.0)))
+            return add_price(tail.log_upper, exp(min(price + tail.log_upper, 0.0)))
 
         return log_p
 
@@ -114,8 +114,8 @@ mechanism; method hypergeometric)
         """Return the log of the p-value of a claim, a point or a whole curve.
 
         Raises:
-            InvalidRunError: A swap is taken to change one record, and the claim is not
-                for replacing one.
+            InvalidRunError: ``records_per_swap`` is 1, but the claim is not for
+                replace-one adjacency.
         """
         replaced = claim.adjacency is Adjacency.REPLACE_ONE
         if counts.records_per_swap == 1 and not replaced:
@@ -127,7 +127,7 @@ mechanism; method hypergeometric)
 
 
 def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
-    """Return what an (epsilon, delta) claim implies for groups of records.
+    """Return the (epsilon, delta) implied for groups of records by group privacy.
 
     Example:
         >>> group_claim(0.5, 1e-5, records=1)
@@ -142,7 +142,7 @@ def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, f
 
 
 def _group_growth(epsilon: float, *, records: int) -> float:
-    """Return how many times delta grows from one record to a group of them."""
+    """Return the factor by which delta grows from one record to a group."""
     if records == 1 or epsilon == 0:
         return float(records)
     if epsilon * records > 700:

@@ -1,18 +1,18 @@
-"""Several independent runs, one statement.
+"""One lower bound from several independent runs.
 
-P-values of independent runs are combined by Fisher's product; at every epsilon the
-combined p-value is larger than at a smaller one, so the largest rejected epsilon
-counts. Bets of independent runs are bets in a row: their wealths multiply. How many
-runs there are must be fixed before the first, whatever they show.
+P-values of independent runs are combined by Fisher's product; the combined p-value
+increases with epsilon, so the largest rejected epsilon counts. Bets of independent runs
+form one sequence of bets: their wealths multiply. The number of runs must be fixed
+before the first, whatever the runs show.
 
-Counts may be pooled instead, if that was fixed before the first run: what independent
-runs show together is one mechanism that is private for each of their coins, so all
-guesses of all runs are judged as those of one run with all the coins. Which of the two
-shows more depends on delta: pooled, it is paid for all coins at once. Whoever takes the
-better of both afterwards is wrong up to twice as often.
+Counts may be pooled instead, if that was fixed before the first run: independent runs
+together are one mechanism that is private for each of their coins, so all guesses of
+all runs are judged as those of one run with all the coins. Which of the two gives the
+better bound depends on delta: pooling pays for all coins at once. Choosing the better
+one afterwards up to doubles the error probability.
 
-One more run is worth most at delta > 0: no audit of one run can reliably certify more
-than the mechanism's epsilon at ``delta / alpha``, and ``k`` runs lift that to
+A further run helps most at delta > 0: no audit of one run can reliably certify more
+than the mechanism's epsilon at ``delta / alpha``, and ``k`` runs raise that to
 ``delta / alpha^(1/k)``.
 
 Reference: docs/explanation/ceilings.md.
@@ -49,7 +49,7 @@ class IndependentRunsBound(GameBound[Sequence[Counts]]):
 
     method: ClassVar[str] = "independent runs"
     reference: ClassVar[str] = "docs/explanation/ceilings.md"
-    rises: ClassVar[bool] = True  # those of every run do
+    rises: ClassVar[bool] = True  # the p-values of every run do
 
     def log_p_value(
         self, runs: Sequence[Counts], *, epsilon: float, delta: float
@@ -65,12 +65,12 @@ class IndependentRunsBound(GameBound[Sequence[Counts]]):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledRunsBound:
-    """The bound for the counts of several runs, added up.
+    """The bound for the pooled counts of several runs.
 
-    That counts are added up must be fixed before the first run.
+    The decision to pool must be fixed before the first run.
 
     Attributes:
-        by: The bound of the runs' game.
+        by: The bound for the game of each run.
 
     Example:
         >>> run = Counts(canaries=1000, guesses=100, correct=90)
@@ -95,16 +95,18 @@ class PooledRunsBound:
     def epsilon_lower(
         self, runs: Sequence[Counts], *, delta: float, alpha: float
     ) -> LowerBound:
-        """Return what the bound of the game makes of all guesses."""
-        found = self.by.epsilon_lower(self.added(runs), delta=delta, alpha=alpha)
-        return replace(found, method=self.method, reference=self.reference)
+        """Return the lower bound from the pooled counts."""
+        lower = self.by.epsilon_lower(self.added(runs), delta=delta, alpha=alpha)
+        return replace(lower, method=self.method, reference=self.reference)
 
     @staticmethod
     def added(runs: Sequence[Counts]) -> Counts:
-        """Return the counts of all runs as those of one."""
+        """Return the pooled counts of all runs."""
         if not runs:
             raise InvalidInputError("there must be at least one run to combine")
-        one = {replace(run, canaries=0, guesses=0, correct=0) for run in runs}
+        one = {
+            replace(run, canaries=0, guesses=0, correct=0, abstained=0) for run in runs
+        }
         if len(one) > 1:
             raise InvalidInputError("only counts of one kind of game can be added up")
         return replace(
@@ -112,6 +114,7 @@ class PooledRunsBound:
             canaries=sum(run.canaries for run in runs),
             guesses=sum(run.guesses for run in runs),
             correct=sum(run.correct for run in runs),
+            abstained=sum(run.abstained for run in runs),
         )
 
 

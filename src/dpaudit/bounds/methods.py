@@ -1,4 +1,4 @@
-"""Which bound for which reading, the bounds on counts by name, and tests of claims."""
+"""The bound for each reading, the bounds on counts by name, and tests of claims."""
 
 from types import MappingProxyType
 from typing import TypeAlias
@@ -65,7 +65,7 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
     }
 )
 
-# The bound of a reading's game, for guesses made at once and while coins are revealed.
+# The bound for a reading, if guesses are made at once and while coins are revealed.
 _BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]] = (
     MappingProxyType(
         {
@@ -81,11 +81,11 @@ _BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]
     )
 )
 
-# Every method of this package by the name that results hold: any other is a user's own.
+# The names of all methods in this package; a result with any other is from user code.
 KNOWN: frozenset[str] = frozenset(METHODS) | {
     IndependentRunsBound.method,
     PooledRunsBound.method,
-    *(each.method for pair in _BOUNDS.values() for each in pair if each is not None),
+    *(bound.method for pair in _BOUNDS.values() for bound in pair if bound is not None),
 }
 
 ABOUT: MappingProxyType[str, str] = MappingProxyType(
@@ -101,20 +101,20 @@ ABOUT: MappingProxyType[str, str] = MappingProxyType(
 
 
 def bound_for(reading: Reading) -> AnyBound:
-    """Return the bound of the game that a reading is of.
+    """Return the bound for a reading's game.
 
     Example:
         >>> bound_for(Counts(canaries=9, guesses=2, correct=1, adaptive=True))
         AdaptiveBound()
     """
     at_once, adaptive = _BOUNDS.get(type(reading), (None, None))
-    found = adaptive if reading.adaptive else at_once
-    if found is None:
+    bound = adaptive if reading.adaptive else at_once
+    if bound is None:
         raise InvalidInputError(
             f"{type(reading).__name__} is read by a bound of its own; give it as "
             "bound=..."
         )
-    return found
+    return bound
 
 
 def judge_claim(
@@ -130,10 +130,10 @@ def judge_claim(
     at that delta is at least epsilon (``GameBound.claim_p_value``).
 
     Args:
-        claim: What the mechanism is claimed to satisfy.
-        reading: What was guessed.
-        alpha: Probability of refuting a true claim that is accepted.
-        bound: Another bound than that of the reading's game, if it holds for it.
+        claim: The guarantee that the mechanism is claimed to satisfy.
+        reading: The reading of the run.
+        alpha: Significance level: probability of refuting a true claim.
+        bound: Another valid bound to use instead of the one for the reading's game.
 
     Example:
         >>> from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
@@ -148,7 +148,7 @@ def judge_claim(
 
 
 def proved_methods(counts: Counts) -> tuple[str, ...]:
-    """Return the names of the bounds that hold for the game of counts, its own first.
+    """Return the names of the bounds valid for the game of counts, its own first.
 
     Example:
         >>> proved_methods(Counts(canaries=9, guesses=2, correct=1))
@@ -162,14 +162,14 @@ def proved_methods(counts: Counts) -> tuple[str, ...]:
 def bound_counts(
     method: str, counts: Counts, *, delta: float, alpha: float
 ) -> LowerBound | ParameterBound:
-    """Return what the named method makes of counts.
+    """Return the lower bound from counts by the named method.
 
     Example:
         >>> counts = Counts(canaries=100, guesses=100, correct=75)
         >>> bound_counts("pure", counts, delta=0.0, alpha=0.05).method
         'pure'
     """
-    found = METHODS[method]
-    if isinstance(found, GaussianFamily):
-        return found.parameter_lower(counts, delta=delta, alpha=alpha)
-    return found.epsilon_lower(counts, delta=delta, alpha=alpha)
+    bound = METHODS[method]
+    if isinstance(bound, GaussianFamily):
+        return bound.parameter_lower(counts, delta=delta, alpha=alpha)
+    return bound.epsilon_lower(counts, delta=delta, alpha=alpha)

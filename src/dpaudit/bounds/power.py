@@ -1,19 +1,19 @@
 """What an audit of a number of guesses can detect, before or after it is made.
 
-*Ceiling of a design*: the bound if every guess were correct.
+*Ceiling of a design*: the bound if every guess is correct.
 
-*Ceiling of a mechanism*: let ``M'`` run ``M`` with probability ``w`` and be silent
+*Ceiling of a mechanism*: let ``M'`` run ``M`` with probability ``w`` and output nothing
 otherwise. All its deltas are ``w`` times those of ``M``, and with probability ``w`` the
-two cannot be told apart. A test of (epsilon, delta) at level alpha may reject ``M'``
+two are indistinguishable. A test of (epsilon, delta) at level alpha may reject ``M'``
 with ``w = delta / delta_M(epsilon)`` only with probability alpha, hence rejects ``M``
 with probability at most ``alpha / w``. So no valid one-run audit reliably certifies
 more than the mechanism's epsilon at ``delta / alpha``; with ``k`` independent runs, at
-``delta / alpha^(1/k)``. What reports more assumes more.
+``delta / alpha^(1/k)``. A method that reports more assumes more.
 
-*Accuracy that refutes a claim*: more correct guesses never speak less against a claim,
-so a claim is refuted from some number of correct guesses on. How accurate guesses must
-be to reach it with a given power needs no model of the mechanism: it is a property of
-the binomial distribution.
+*Accuracy that refutes a claim*: more correct guesses are never weaker evidence against
+a claim, so it is refuted from some number of correct guesses on. The accuracy needed to
+reach that number with a given power depends on no model of the mechanism, only on the
+binomial distribution.
 
 Reference: docs/explanation/ceilings.md.
 """
@@ -41,9 +41,9 @@ __all__ = [
 
 
 def design_ceiling(*, canaries: int, guesses: int, delta: float, alpha: float) -> float:
-    """Return the bound if all guesses of a design were made at once and correct.
+    """Return the bound if all guesses of a design are made at once and correct.
 
-    Of a run that was played, ``Reading.perfect`` is what all guesses made would give.
+    For a finished run, ``Reading.perfect`` gives the reading with all guesses correct.
 
     Example:
         >>> round(design_ceiling(canaries=1000, guesses=100, delta=0.0, alpha=0.05), 2)
@@ -56,7 +56,7 @@ def design_ceiling(*, canaries: int, guesses: int, delta: float, alpha: float) -
 def mechanism_ceiling(
     mechanism: Guarantee, *, delta: float, alpha: float, runs: int = 1
 ) -> float:
-    """Return the most that valid audits of a mechanism can reliably certify.
+    """Return the largest epsilon that valid audits of a mechanism reliably certify.
 
     Example:
         >>> from dpaudit.privacy.guarantees import GaussianDP
@@ -73,7 +73,7 @@ def mechanism_ceiling(
 
 
 def estimate(counts: Counts) -> PointEstimate:
-    """Return the epsilon at which as many right guesses would be expected.
+    """Return the epsilon at which this many correct guesses are expected.
 
     Reference: Keinan, Shenfeld and Ligett, "def:asymptotic-validity".
 
@@ -99,14 +99,14 @@ def least_refuting(
     alpha: float,
     bound: AnyBound | None = None,
 ) -> int | None:
-    """Return the least number of right guesses that refutes a claim, if any does.
+    """Return the least number of correct guesses that refutes a claim, if any does.
 
     Args:
-        claim: What is tested.
+        claim: The claim that is tested.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         alpha: Probability of refuting a true claim.
-        bound: For guesses that are not made all at once: the bound for how they are.
+        bound: The bound to use if guesses are not made all at once.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -138,17 +138,17 @@ def detectable_accuracy(
 ) -> float | None:
     """Return how accurate independent guesses must be to refute a claim.
 
-    It is the smallest success probability ``a``, rounded up, with which Bin(guesses, a)
-    refutes with the given probability; None if not even guesses that are all right do.
-    Guesses that were not made are not among these, and count as wrong.
+    It is the smallest success probability ``a``, rounded up, at which Bin(guesses, a)
+    correct guesses refute the claim with the given power; None if even all correct
+    guesses do not. Abstentions are not among these guesses, and count as wrong.
 
     Args:
-        claim: What is tested.
+        claim: The claim that is tested.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         alpha: Probability of refuting a true claim.
-        power: How surely the claim must be refuted.
-        bound: For guesses that are not made all at once: the bound for how they are.
+        power: Probability with which the claim must be refuted.
+        bound: The bound to use if guesses are not made all at once.
         abstained: How many of the guesses were not made.
 
     Example:

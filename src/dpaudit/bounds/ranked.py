@@ -1,19 +1,20 @@
-"""The bound for ranked guesses: how many to count is found by looking, validly.
+"""The bound for ranked guesses: a sequential test chooses how many to count.
 
-Canaries are ordered by confidence, an order that only the output decides. The bound
-looks at the most confident ``k_1``, then ``k_2``, ..., of them, and asks at each look
-how surprising so many right guesses are. The smallest of these p-values, each divided
-by a weight fixed beforehand, is judged by the exact probability that independent
-guesses would do as well at *some* look; so looking many times is paid for, but no more
-than needed.
+Canaries are ranked by confidence; the ranking depends on the output only. The test
+looks at the ``k_1`` most confident guesses, then at ``k_2``, ..., and computes at each
+look the p-value of the number of correct guesses. The smallest of these p-values, each
+divided by a weight fixed beforehand, is compared with its exact distribution: the
+probability that independent guesses do as well at *some* look. So the correction for
+many looks is exact.
 
-With delta > 0 each look alone would be charged for delta. Here delta is paid once: the
-probability rises by at most ``m delta`` times the largest Stein solution of the shells
-between looks. The smallest look sets that price, so at each epsilon it is chosen, from
-``m``, delta and alpha alone, large enough for the price to leave room.
+With delta > 0 a separate test at each look would pay for delta each time. Here delta is
+paid once: it raises the probability by at most ``m delta`` times the largest Stein
+solution of the shells between looks. The smallest look determines that price, so at
+each epsilon it is chosen, from ``m``, delta and alpha alone, so large that the price
+stays well below alpha.
 
-Valid for every mechanism; the order and the guesses may depend on the whole output, not
-on the coins, while the number of guesses ranked is fixed before the run. As the test
+Valid for every mechanism. The ranking and the guesses may depend on the whole output,
+not on the coins; the number of ranked guesses is fixed before the run. As the test
 differs from one epsilon to the next, the lower bound is the last epsilon of a fixed
 grid before the first one that is not rejected.
 
@@ -43,25 +44,25 @@ from dpaudit.stats.search import last_yes_before_no
 
 __all__ = ["RankedBound"]
 
-_MOST_QUICK_GUESSES = 2000  # guesses for which p-values are quick
-_EPSILONS_AT_ONCE = 256  # epsilons that are looked at together
-_STEP = 0.01  # the grid of epsilons on which bounds are reported
-_FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
-_PRICE_SHARE = 0.7  # of alpha, at most, goes to delta
-_LARGEST_STEIN = 0.63  # of sqrt((1 - p) / (p k)); see docs/explanation/ranked-bound.md
-_UNION_BELOW = 1e-10  # below this a union over the looks replaces the exact probability
+_MOST_QUICK_GUESSES = 2000  # up to here exact p-values are quick
+_EPSILONS_AT_ONCE = 256  # epsilons that are tested together
+_STEP = 0.01  # of the grid of epsilons on which bounds are reported
+_FIRST_LEVEL = 0.012  # the smallest look is large enough to reach this p-value
+_PRICE_SHARE = 0.7  # at most this share of alpha goes to delta
+_LARGEST_STEIN = 0.63  # times sqrt((1 - p)/(p k)); docs/explanation/ranked-bound.md
+_UNION_BELOW = 1e-10  # below this a union bound replaces the exact probability
 _ROUNDED_UP = 1e-11  # by how much ``crossing`` may exceed the probability
-_MULTIPLES = np.append(1.0, 1.5 * 2.0 ** np.arange(1, 64))  # looks, over the first
+_MULTIPLES = np.append(1.0, 1.5 * 2.0 ** np.arange(1, 64))  # looks / first look
 _WEIGHTS = np.maximum(0.5 ** np.arange(64), 0.02)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedBound(GameBound[Ranked]):
-    """The bound for guesses in order of confidence; no number of guesses is needed.
+    """The bound for guesses ranked by confidence, without choosing how many to make.
 
     Attributes:
-        level: The level that claim tests choose their looks for; any is valid.
+        level: The alpha for which claim tests choose their looks; any value is valid.
 
     Example:
         >>> right = np.arange(1000) % 20 > 0  # 19 of 20 right, wherever one looks
@@ -76,24 +77,24 @@ for any mechanism; method ranked)
     reference: ClassVar[str] = "docs/explanation/ranked-bound.md"
 
     def log_p_value(self, ranked: Ranked, *, epsilon: float, delta: float) -> float:
-        """Return the log of the p-value of a claim, with looks chosen for the level."""
+        """Return the log of a claim's p-value, with looks chosen for ``level``."""
         _validate.nonnegative("epsilon", epsilon)
         _validate.probability("delta", delta)
         test = _Test(ranked, delta=delta, alpha=self.level)
         return log(max(test.p_value(epsilon), 5e-324))
 
     def one_event(self, ranked: Ranked) -> bool:  # noqa: ARG002
-        """Return False: where it looks depends on the claim."""
+        """Return False: the looks depend on the claim."""
         return False
 
     def search(
         self,
-        ranked: Ranked,  # noqa: ARG002 (whatever it is)
+        ranked: Ranked,  # noqa: ARG002
         *,
         delta: float,  # noqa: ARG002
         alpha: float,  # noqa: ARG002
     ) -> Grid:
-        """Return the grid of all rankings."""
+        """Return the fixed grid, the same for all rankings."""
         return Grid(step=_STEP)
 
     def highest_log_p(
@@ -111,7 +112,7 @@ for any mechanism; method ranked)
     def epsilon_lower(
         self, ranked: Ranked, *, delta: float, alpha: float
     ) -> LowerBound:
-        """Return the last epsilon of the grid before the first that is not rejected."""
+        """Return the last grid epsilon before the first that is not rejected."""
         _validate.probability("delta", delta)
         _validate.error_level("alpha", alpha)
         test = _Test(ranked, delta=delta, alpha=alpha)
@@ -127,7 +128,7 @@ for any mechanism; method ranked)
 
 
 class _Test:
-    """The test of every epsilon on one ranking."""
+    """The tests of all epsilons on one ranking."""
 
     def __init__(self, ranked: Ranked, *, delta: float, alpha: float) -> None:
         self._slack, self._alpha = ranked.canaries * delta, alpha
@@ -143,27 +144,27 @@ class _Test:
         if least > log(0.5):
             return 1.0
         level = exp(least)
-        # Raised by more than rounding, so that the count seen is among those counted.
+        # Raised by more than rounding, so that the observed count reaches a threshold.
         levels = max(level, _UNION_BELOW) * weights * (1 + 1e-9)
         k = looks.tolist()
-        found = crossing(k, thresholds(k, epsilon, levels), epsilon)
+        crossed = crossing(k, thresholds(k, epsilon, levels), epsilon)
         # Far out the union over looks is smaller, and higher thresholds change the
         # price by less than their probability times a shell's cap: far below 1e-9.
-        chance = min(found.probability, level * float(weights.sum()))
-        return min(1.0, chance + self._slack * (found.price + 1e-9))
+        tail = min(crossed.probability, level * float(weights.sum()))
+        return min(1.0, tail + self._slack * (crossed.price + 1e-9))
 
     def clearly_rejects(self, epsilons: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Decide what ``p_value`` would, where upper bounds of it already suffice.
+        """Return which epsilons are rejected even by upper bounds on their p-values.
 
-        The probability is bounded by the union over looks, the price by what shells can
-        cost: at first roughly, as that takes no time and mostly suffices.
+        A union over looks bounds the probability, the caps of the shells bound the
+        price. A rough cap is tried first: it costs no time and usually suffices.
         """
         looks, number = self._looks(epsilons)
         room = self._alpha - self._union(looks, number, epsilons)
         if self._slack == 0:
             return np.asarray(room >= 0)
         room = room / self._slack - 1e-9
-        first = looks[:, 0]  # the smallest shell, and others are twice as large
+        first = looks[:, 0]  # the smallest shell; others are at least twice as large
         rough, others = cap_bound(first, epsilons), cap_bound(2 * first, epsilons)
         clear = np.asarray(rough <= room)
         for i in np.flatnonzero(~clear & (others <= room)):
@@ -171,10 +172,11 @@ class _Test:
         return clear
 
     def highest_p_value(self, epsilons: NDArray[np.float64]) -> float:
-        """Return the largest p-value at rising epsilons, or something larger.
+        """Return an upper bound on the p-values at increasing epsilons.
 
-        Of many guesses, before the last epsilon, a p-value with delta counts as its
-        upper bound if that is at most alpha: the same for every claim, and quick.
+        Exact, except that with delta > 0 and many guesses a p-value before the last
+        epsilon is replaced by its upper bound if that is at most alpha: this is quick
+        and the same for every claim.
         """
         highest = self.p_value(float(epsilons[-1]))
         for end in range(len(epsilons) - 1, 0, -_EPSILONS_AT_ONCE):
@@ -204,45 +206,44 @@ class _Test:
         number: NDArray[np.int64],
         epsilons: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Bound the probability that some look is as surprising as was seen.
+        """Return a union bound on the probability of a look as extreme as observed.
 
-        It is the sum of the levels of all looks, or, where that may decide, of the
-        largest tails that are attained within them.
+        It sums the levels of all looks or, where this may decide, the largest attained
+        tail probabilities at or below those levels.
         """
         right, weights = self._right[looks], _WEIGHTS[: looks.shape[1]]
         odds = epsilons[:, np.newaxis]
-        # Any look gives a bound; the most surprising one is guessed by a normal
-        # distribution.
+        # Any look gives a bound; a normal approximation picks the most extreme one.
         p, q = special.expit(odds), special.expit(-odds)
-        surprise = (right - looks * p) / np.sqrt(looks * p * q)
-        best = (special.log_ndtr(-surprise) - np.log(weights)).argmin(axis=1)
+        z = (right - looks * p) / np.sqrt(looks * p * q)
+        best = (special.log_ndtr(-z) - np.log(weights)).argmin(axis=1)
         one = np.arange(len(best)), best
         level = upper_tails(right[one], looks[one], epsilons) / weights[best]
-        found: NDArray[np.float64] = level * np.cumsum(weights)[number - 1]
-        near = (self._alpha < found) & (found < 3 * self._alpha) & (level < 0.5)
+        union: NDArray[np.float64] = level * np.cumsum(weights)[number - 1]
+        near = (self._alpha < union) & (union < 3 * self._alpha) & (level < 0.5)
         if near.any():
             tails = upper_tails(right[near], looks[near], odds[near])
             levels = (tails / weights).min(axis=1, keepdims=True) * weights
             attained = attained_tails(levels, looks[near], odds[near])
             counted = np.arange(len(weights)) < number[near, np.newaxis]
-            found[near] = (attained * counted).sum(axis=1) + _ROUNDED_UP
-        return found
+            union[near] = (attained * counted).sum(axis=1) + _ROUNDED_UP
+        return union
 
     def _looks(
         self, epsilons: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Choose where to look, from the design alone, and how often.
+        """Return the looks at each epsilon, from the design alone, and their number.
 
-        There is a row for each epsilon, filled up with its last look.
+        One row per epsilon, padded with its last look.
         """
         last = len(self._right) - 1
-        surest = np.minimum(special.log_expit(epsilons), -1e-300)  # 0 from 745 on
-        reach = np.ceil(log(_FIRST_LEVEL) / surest)
+        log_p_correct = np.minimum(special.log_expit(epsilons), -1e-300)  # 0 from 745
+        reach = np.ceil(log(_FIRST_LEVEL) / log_p_correct)
         price = self._slack * _LARGEST_STEIN / (_PRICE_SHARE * self._alpha)
-        dear = np.ceil(price**2 * np.exp(-epsilons))
-        first = np.minimum(np.maximum(reach, dear), last)[:, np.newaxis]
+        affordable = np.ceil(price**2 * np.exp(-epsilons))
+        first = np.minimum(np.maximum(reach, affordable), last)[:, np.newaxis]
         looks = first * _MULTIPLES[: last.bit_length() + 1]
-        # The last shell takes in what is left, so that no shell is a small one.
+        # The last shell takes all remaining guesses, so that no shell is small.
         inside = looks <= last - 2 * first
         number = inside.sum(axis=1) + 1
         looks = np.where(inside, looks, last)[:, : number.max()]

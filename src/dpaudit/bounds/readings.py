@@ -1,16 +1,16 @@
-"""What a bound may see of a run: one frozen value per kind of game.
+"""What a bound sees of a run: one frozen value per kind of game.
 
-``Counts`` is the plainest: so many guesses, so many right. ``CountsAsMade`` is the same
-where the output decided how many guesses were made. ``HalfCounts`` counts where
-no canary had a coin of its own but a random half was included. ``Ranked`` keeps the
-order of confidence, ``Weighted`` sorts guesses into classes of different weight,
-``Rounds`` is a sequence of games of which each may use what the earlier ones revealed,
-and ``Bets`` is a sequence of single guesses with a stake on each.
+``Counts`` is the simplest: numbers of guesses and of correct guesses. In
+``CountsAsMade`` the output decided how many guesses to make. ``HalfCounts`` is for runs
+where a random half of the canaries was included instead of one coin flip per canary.
+``Ranked`` keeps the order of confidence, ``Weighted`` sorts guesses into classes of
+different weight, ``Rounds`` is a sequence of games, each of which may use the coins
+revealed before, and ``Bets`` is a sequence of single guesses with a stake on each.
 
-A reading says which game it is of. Counts and weights come from two: all guesses were
-made at once, or one after the other with coins revealed in between (``adaptive``).
-Delta costs less where they were made at once, and that price is not proved for an
-adaptive guesser, so a bound for the one refuses a reading of the other.
+A reading determines its game. Counts and weights come from two: all guesses made at
+once, or one after the other with coins revealed in between (``adaptive``). Delta costs
+less if they are made at once, and that price is not proved for an adaptive guesser, so
+a bound for one refuses a reading of the other.
 """
 
 from abc import ABC, abstractmethod
@@ -40,19 +40,19 @@ __all__ = [
     "check_jump",
 ]
 
-_LARGEST_WEIGHT = 1e100  # a weight; sums of squares of larger ones are no floats
+_LARGEST_WEIGHT = 1e100  # sums of squares of larger weights would overflow
 WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
 
 
 class Reading(Document, ABC):
-    """What is read of a game.
+    """The data of one game that a bound uses.
 
     Attributes:
-        kinds: All readings that are known, by kind.
+        kinds: All known types of readings, by kind.
         kind: Its name in documents.
         canaries: Canaries of the game, guessed or not.
-        tally: Whether it holds numbers only, of guesses that count whatever happens:
-            had others been right, no other guess would have been made.
+        tally: Whether it holds only counts, of guesses that would have been the same
+            had others been correct.
         adaptive: Whether coins were revealed while guesses were still to be made.
     """
 
@@ -71,30 +71,29 @@ class Reading(Document, ABC):
 
     @property
     def counted(self) -> "Counts | None":
-        """Itself, if guesses were counted and each counts the same; None otherwise."""
+        """The reading itself if it is plain counts of guesses; None otherwise."""
         return None
 
     @abstractmethod
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many.
+        """Return the numbers of correct guesses and of guesses.
 
-        Where their number was fixed beforehand it is that number, made or not;
-        otherwise it is how many were made.
+        If the number of guesses was fixed beforehand, it is returned whether or not
+        all were made; otherwise the number made is.
         """
 
     @abstractmethod
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess made been right.
+        """Return the reading of the same run, had every guess made been correct.
 
-        It is the run as it was played: the same guesses and abstentions, the same
-        stakes, the same committed randomness.
+        Guesses, abstentions, stakes and committed randomness are the same.
         """
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts(Reading):
-    """How many canaries, how many guesses, how many right.
+    """Numbers of canaries, of guesses and of correct guesses.
 
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
@@ -137,22 +136,22 @@ class Counts(Reading):
         return self
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess made been right."""
+        """Return the reading, had every guess made been correct."""
         return replace(self, correct=self.guesses - self.abstained)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsAsMade(Reading):
-    """How many guesses the output led to, all made at once, and how many were correct.
+    """Numbers of guesses and of correct ones, where the output decided how many.
 
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
-        guesses: Guesses that were made; the output decided how many.
+        guesses: Guesses made, all at once; the output decided how many.
         correct: Guesses that matched the coin.
     """
 
@@ -173,27 +172,27 @@ class CountsAsMade(Reading):
             )
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess made been right."""
+        """Return the reading, had every guess made been correct."""
         return replace(self, correct=self.guesses)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiasedCoinCounts(Reading):
-    """Counts where coins are not fair: each includes with one known probability.
+    """Counts for biased coins, with one known probability of inclusion.
 
     Attributes:
         canaries: Canaries, each included independently with the same probability.
         inclusion: That probability.
         guesses_in: Guesses "included".
         guesses_out: Guesses "excluded".
-        correct: Right guesses of both kinds; one not made counts as wrong.
+        correct: Correct guesses of both kinds; one not made counts as wrong.
         committed: Whether ``guesses_in`` and ``guesses_out`` were fixed before the run.
-            If the output decided on them, less is shown at delta > 0.
+            If the output decided them, the bound is weaker at delta > 0.
     """
 
     canaries: int
@@ -211,8 +210,8 @@ class BiasedCoinCounts(Reading):
         _check_flag("committed", self.committed)
         if not 0 < self.inclusion < 1:
             raise InvalidInputError(
-                "inclusion is the known chance that a canary is included and must be "
-                f"in (0, 1), got inclusion={self.inclusion!r}"
+                "inclusion is the known probability that a canary is included and must "
+                f"be in (0, 1), got inclusion={self.inclusion!r}"
             )
         if not self.correct <= self.guesses_in + self.guesses_out <= self.canaries:
             raise InvalidInputError(
@@ -222,11 +221,11 @@ class BiasedCoinCounts(Reading):
             )
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return self.correct, self.guesses_in + self.guesses_out
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
+        """Return the reading, had every guess been correct."""
         return replace(self, correct=self.guesses_in + self.guesses_out)
 
 
@@ -237,12 +236,11 @@ class HalfCounts(Reading):
 
     Attributes:
         canaries: Canaries, of which half, rounded down, was included.
-        guesses: Canaries guessed "included", a number fixed before the run and no more
-            than were included.
+        guesses: Canaries guessed "included", a number fixed before the run and no
+            larger than the number included.
         correct: How many of them were included.
-        records_per_swap: How many records of the data change where one canary takes the
-            place of another: 2 under add/remove and zero-out adjacency, 1 under
-            replace-one.
+        records_per_swap: How many records change when one canary replaces another: 2
+            under add/remove and zero-out adjacency, 1 under replace-one.
     """
 
     canaries: int
@@ -273,24 +271,24 @@ class HalfCounts(Reading):
         return self.canaries // 2
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
+        """Return the reading, had every guess been correct."""
         return replace(self, correct=self.guesses)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ranked(Reading):
-    """Guesses in order of confidence, the surest first, and which were right.
+    """Guesses ranked by confidence, the most confident first, and their correctness.
 
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
-        right: For each guess, in an order that only the output decides, whether it
-            matched the coin. How many are ranked is fixed before the run.
-        abstained: How many of them, the last, were not made.
+        right: For each guess whether it matched the coin. The order depends on the
+            output only; how many are ranked is fixed before the run.
+        abstained: How many of them, at the end, were not made.
     """
 
     canaries: int
@@ -319,24 +317,24 @@ class Ranked(Reading):
                 confidence.
             bits: The coins.
 
-        Where guesses are equally sure the wrong ones come first. No order of them, by
-        lot or by row, has fewer right among the first so many, so a bound that holds
-        for one chosen before the coins holds for this.
+        Among guesses of equal confidence the wrong ones come first. No tie-breaking,
+        random or by row, has fewer correct guesses among the first ones, so a bound
+        that holds for an order chosen before the coins holds for this one.
         """
         wrong = (log_odds >= 0) != (bits == 1)
-        # The bits of a float without its sign are in its order, and leave one free.
-        sureness = np.abs(np.asarray(log_odds, np.float64)).view(np.uint64)
-        most_confident_last = np.sort(sureness << np.uint64(1) | wrong)
+        # Bit patterns of nonnegative floats sort like the floats; one bit is unused.
+        confidence = np.abs(np.asarray(log_odds, np.float64)).view(np.uint64)
+        most_confident_last = np.sort(confidence << np.uint64(1) | wrong)
         return cls(
             canaries=len(bits), right=most_confident_last[::-1] & np.uint64(1) == 0
         )
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return int(self.right.sum()), len(self.right)
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess made been right."""
+        """Return the reading, had every guess made been correct."""
         made = len(self.right) - self.abstained
         return replace(self, right=np.arange(len(self.right)) < made)
 
@@ -348,11 +346,11 @@ class Weighted(Reading):
 
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
-        weights: The weight of each class, positive, not chosen by the coins.
-        guesses: How many guesses each class holds; one not made counts as wrong.
-        correct: How many of them were right.
+        weights: The weight of each class, positive, independent of the coins.
+        guesses: Number of guesses in each class; one not made counts as wrong.
+        correct: How many of them were correct.
         committed: Whether ``weights`` and ``guesses`` were fixed before the run. If the
-            output decided on them, delta costs more.
+            output decided them, delta costs more.
         adaptive: Whether coins were revealed while guesses were still to be made.
         abstained: How many guesses of each class were not made; empty if all were.
     """
@@ -407,37 +405,37 @@ class Weighted(Reading):
 
     @property
     def score(self) -> float:
-        """The weight of all right guesses."""
+        """The total weight of the correct guesses."""
         return float(np.dot(self.weights, self.correct))
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return sum(self.correct), sum(self.guesses)
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess made been right."""
-        passed = self.abstained or (0,) * len(self.guesses)
-        made = (r - n for r, n in zip(self.guesses, passed, strict=True))
+        """Return the reading, had every guess made been correct."""
+        abstained = self.abstained or (0,) * len(self.guesses)
+        made = (r - n for r, n in zip(self.guesses, abstained, strict=True))
         return replace(self, correct=tuple(made))
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds(Reading):
-    """Games played one after the other; each may use what the earlier ones revealed.
+    """Games played one after the other; each may use the coins revealed before.
 
     Attributes:
         canaries: Canaries of all rounds together.
-        rounds: What was guessed in each round, all at once, then revealed. The weight
-            of a class is the log-odds of being right that the guesser stated.
-        round_weights: What each round counts, fixed before the run.
+        rounds: The guesses of each round, made all at once, then revealed. The weight
+            of a class is the log-odds of being correct that the guesser stated.
+        round_weights: The weight of each round, fixed before the run.
         uniforms: For each round a uniform number from committed randomness, which the
-            guesser could not know before the round's guesses were in.
-        max_jump: The most that a right guess may add to the evidence, in its standard
+            guesser could not know before the round's guesses were made.
+        max_jump: The most that a correct guess may add to the evidence, in its standard
             deviations, fixed before the run; canary ``i`` was played in round ``i``
             modulo the number of rounds. None if neither was fixed.
-        chance_share: Share of the evidence's variance that is committed chance, at most
-            half.
+        chance_share: Share of the evidence's variance that comes from committed
+            randomness, at most half.
         chance_uniform: A uniform number from committed randomness for it.
     """
 
@@ -486,13 +484,13 @@ class Rounds(Reading):
                 )
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         scores = [played.correct_and_guesses() for played in self.rounds]
         return sum(v for v, _ in scores), sum(r for _, r in scores)
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
-        return replace(self, rounds=tuple(each.perfect() for each in self.rounds))
+        """Return the reading, had every guess been correct."""
+        return replace(self, rounds=tuple(played.perfect() for played in self.rounds))
 
 
 @final
@@ -503,8 +501,8 @@ class Bets(Reading):
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
         right: Whether each guess matched the coin.
-        stated_probabilities: The probability of being right that the guesser gave each
-            guess before its coin was revealed; it may use every coin revealed before.
+        stated_probabilities: The probability of being correct that the guesser stated
+            for each guess before its coin was revealed, from all coins revealed before.
     """
 
     canaries: int
@@ -532,11 +530,11 @@ class Bets(Reading):
             raise InvalidInputError("stated_probabilities must be in [0, 1]")
 
     def correct_and_guesses(self) -> tuple[int, int]:
-        """Return how many guesses were correct, and of how many."""
+        """Return the numbers of correct guesses and of guesses."""
         return int(self.right.sum()), len(self.right)
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
+        """Return the reading, had every guess been correct."""
         return replace(self, right=np.ones_like(self.right))
 
 
@@ -554,7 +552,7 @@ def _check_flag(name: str, value: object) -> None:
 
 
 def check_at_once(reading: Counts | Weighted, method: str) -> None:
-    """Refuse adaptive guesses where a bound is proved for guesses made at once.
+    """Refuse adaptive guesses for a bound proved for guesses made at once.
 
     Example:
         >>> counts = Counts(canaries=9, guesses=2, correct=1, adaptive=True)
@@ -572,7 +570,7 @@ at once, and these were made while coins were revealed; use the adaptive bound
 
 
 def check_jump(max_jump: float | None, chance_share: float) -> None:
-    """Refuse a jump or a share of chance that rounds cannot be played with."""
+    """Refuse an invalid jump or share of committed randomness for rounds."""
     if max_jump is not None and not 0 < max_jump <= WIDEST_JUMP:
         raise InvalidInputError(
             f"max_jump must be positive and at most {WIDEST_JUMP:g}, or None for no "

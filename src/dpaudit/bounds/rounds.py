@@ -1,39 +1,41 @@
 """The bound for games in rounds: guess, reveal, guess better.
 
-In each round some canaries not yet guessed are guessed, all at once, each with the
-log-odds that the guesser gives it; then their coins are revealed. Given the output and
-the coins of earlier rounds, a round is a one-run game of its own. Against a claim of
-epsilon a guess counts the more, the further its log-odds exceed epsilon: a few
-whole-number weights, a function of what was stated. Right guesses are dominated by
-independent coins of chance ``p = e^epsilon / (1 + e^epsilon)``, so the normal score of
-the round's weighted tail is dominated by a standard normal, whatever happened before,
-and the scores may be added as if they were independent, with weights fixed before the
-run (Stouffer). Ties are broken by uniforms from committed randomness, which the guesser
-cannot know before the round's guesses are in. What a round does not use of its share,
-an empty one all of it, is left to committed chance at the end, as it must be: leaving
-the round out together with its share is not valid. Where more than half would be
-probability, the claim is not rejected, so that luck alone refutes nothing.
+In each round some new canaries are guessed, all at once, each with the log-odds that
+the guesser states; then their coins are revealed. Given the output and the coins of
+earlier rounds, a round is a one-run game of its own. Against a claim of epsilon a guess
+gets a weight, one of a few whole numbers, that increases with the excess of its stated
+log-odds over epsilon. Correct guesses are dominated by independent coins with success
+probability ``p = e^epsilon / (1 + e^epsilon)``, so the normal score of the round's
+weighted tail is dominated by a standard normal, whatever happened before, and the
+scores may be added as if they were independent, with weights fixed before the run
+(Stouffer). Ties are broken by uniforms from committed randomness, which the guesser
+cannot know before the round's guesses are made. The unused part of a round's share (all
+of it for an empty round) is replaced by committed randomness at the end, as validity
+requires: dropping the round together with its share is not valid. Where randomness
+would make up more than half, the claim is not rejected, so that luck alone refutes
+nothing.
 
-What delta can add. Without further rules every guess is coupled with a coin of chance
-``p``; the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``,
-which is added. With a ``max_jump``, two things are fixed beforehand: canary ``i`` is
-played in round ``i`` modulo the number of rounds, and no right guess may raise the sum
-by more than ``max_jump``: scores are limited, and a round of few guesses uses less than
-its share (how much is known before its coins are). After round ``r`` the sum still
-waits for independent normals of variance ``rest_r`` or more, so one guess of that round
-decides with a probability no larger than that of a normal of that variance to fall into
-an interval of length ``max_jump`` around its mean, and delta adds at most
+What delta can add. Without further rules every guess is coupled with a coin of success
+probability ``p``; the couplings fail with a probability of at most
+``m delta / (1 + e^epsilon)``, which is added. With a ``max_jump``, two things are fixed
+beforehand: canary ``i`` is played in round ``i`` modulo the number of rounds, and no
+correct guess may raise the sum by more than ``max_jump``: scores are limited, and a
+round of few guesses uses less than its share (how much is known before its coins are
+revealed). After round ``r`` independent normals of variance ``rest_r`` or more are
+still to be added. So one guess of that round decides with at most the probability that
+a normal of that variance falls into an interval of length ``max_jump`` around its mean,
+and delta adds at most
 
     delta / (1 + e^epsilon)
     * sum over canaries of 2 Phi(max_jump / (2 sqrt(rest_r))) - 1.
 
-``chance_share`` is a share of the variance that is committed chance, added at the end:
-it is what the last round waits for.
+``chance_share`` is the share of the variance that comes from committed randomness,
+added at the end: the last round's ``rest_r``.
 
 The tests of different epsilons do not bound one event, so the lower bound is the last
 epsilon of a fixed grid before the first that is not rejected. The grid begins at
-``start``, fixed before the run: a larger start pays less for delta, and a truth below
-it is reported as 0.
+``start``, fixed before the run: a larger start pays less for delta, but a true epsilon
+below it is reported as 0.
 
 Reference: docs/explanation/adaptive-rules.md.
 """
@@ -66,10 +68,10 @@ __all__ = [
     "rounds_price",
 ]
 
-_LARGEST_WEIGHT = 8  # weights are whole numbers up to it
-MAX_CHANCE_SHARE = 0.5  # the largest share of the variance that may be committed chance
-_NEGLIGIBLE_SHARE = 1e-6  # a share of which nothing would be seen
-TAIL_ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
+_LARGEST_WEIGHT = 8  # weights are whole numbers up to this one
+MAX_CHANCE_SHARE = 0.5  # of the variance, at most, comes from committed randomness
+_NEGLIGIBLE_SHARE = 1e-6  # a smaller share has no visible effect
+TAIL_ROOM = 1.15  # scores grow faster in the tails than in the middle, about so much
 
 
 @final
@@ -99,24 +101,24 @@ class RoundsBound(GameBound[Rounds]):
         return _log_p_value(rounds, epsilon, delta)
 
     def one_event(self, rounds: Rounds) -> bool:  # noqa: ARG002
-        """Return False: what a guess weighs depends on the claim."""
+        """Return False: the weights of guesses depend on the claim."""
         return False
 
     def search(
         self,
         rounds: Rounds,
         *,
-        delta: float,  # noqa: ARG002 (whatever it is)
+        delta: float,  # noqa: ARG002
         alpha: float,
     ) -> Grid:
-        """Return the grid that was fixed before the run, up to all guesses right."""
+        """Return the grid fixed before the run, up to the bound for a perfect game."""
         guesses = sum(sum(played.guesses) for played in rounds.rounds)
-        # A lucky uniform could reject every epsilon; no game shows more than all right.
+        # A lucky uniform could reject every epsilon; a perfect game is the limit.
         top = log_odds_limit(guesses, guesses, log_alpha=log(alpha))
         return replace(self.grid, stop=top)
 
 
-@lru_cache(maxsize=2048)  # bound and claim test ask the same epsilons
+@lru_cache(maxsize=2048)  # bound and claim test use the same epsilons
 def _log_p_value(rounds: Rounds, epsilon: float, delta: float) -> float:
     price = rounds_price(
         canaries=rounds.canaries,
@@ -128,17 +130,17 @@ def _log_p_value(rounds: Rounds, epsilon: float, delta: float) -> float:
     )
     evidence, left = evidence_by_round(rounds, epsilon)
     if left > MAX_CHANCE_SHARE + 1e-9:
-        return 0.0  # hardly a guess speaks against the claim
+        return 0.0  # too few guesses count against the claim
     unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
     return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
 
 
 def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], float]:
-    """Return the sum of scores against an epsilon as it grew, and what chance decided.
+    """Return the running sum of scores against an epsilon.
 
     Returns:
-        The sum after nothing, after each round, and last with committed chance; and
-        the share of the variance that was left to that.
+        The sum before the first round, after each round, and with committed randomness
+        added; and the share of the variance that comes from that randomness.
     """
     shares = round_shares(rounds.round_weights, rounds.chance_share)
     evidence, left = [0.0], 1.0
@@ -149,8 +151,8 @@ def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], floa
         used, score = round_score(played, epsilon, uniform, step)
         evidence.append(evidence[-1] + share * used * score)
         left -= (share * used) ** 2
-    chance = sqrt(max(left, 0.0)) * empty_score(rounds.chance_uniform)
-    return [*evidence, evidence[-1] + chance], left
+    noise = sqrt(max(left, 0.0)) * empty_score(rounds.chance_uniform)
+    return [*evidence, evidence[-1] + noise], left
 
 
 def rounds_price(
@@ -165,11 +167,11 @@ def rounds_price(
     """Return what delta can add to the probability that a true claim is rejected.
 
     Args:
-        canaries: How many canaries the game has.
-        round_weights: What each round counts.
-        max_jump: The most that one right guess may add to the sum; None for no limit,
+        canaries: Number of canaries.
+        round_weights: The weight of each round.
+        max_jump: The most that one correct guess may add to the sum; None for no limit
             and canaries that may be played in any round.
-        chance_share: Share of the variance that is committed chance.
+        chance_share: Share of the variance that comes from committed randomness.
         epsilon: Of the claim.
         delta: Of the claim.
 
@@ -188,7 +190,7 @@ def rounds_price(
         return whole
     shares = np.square(round_shares(round_weights, chance_share))
     rest = chance_share + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
-    with np.errstate(divide="ignore"):  # nothing is waited for: one guess may decide
+    with np.errstate(divide="ignore"):  # rest 0: one guess may decide
         decides = special.erf(max_jump / np.sqrt(8 * rest))
     decides[shares == 0] = 0.0
     return whole * float(_played(canaries, len(shares)) @ decides) / canaries
@@ -202,7 +204,7 @@ def least_chance_share(
     chance_share: float,
     epsilon: float,
 ) -> float:
-    """Return the share of committed chance if every canary is guessed; the least.
+    """Return the smallest share of committed randomness: if every canary is guessed.
 
     Example:
         >>> for max_jump in (0.05, 0.5):
@@ -229,16 +231,17 @@ def guess_weights(
     epsilon: float,
     step: float,
 ) -> NDArray[np.int64]:
-    """Return what guesses count against a claim, from 0 to 8, by what was stated.
+    """Return the weights of guesses against a claim, from 0 to 8.
 
-    Weights rise with the log-odds beyond epsilon, as the likelihood ratio does, up to a
-    cap: so low that a right guess raises the round's score by about the step at most.
+    Weights increase with the excess of the stated log-odds over epsilon, as the
+    likelihood ratio does, up to a cap: so low that a correct guess raises the round's
+    score by about ``step`` at most.
 
     Args:
-        stated: The log-odds stated, one for each class of guesses.
+        stated: The stated log-odds, one for each class of guesses.
         guesses: How many guesses each class has.
         epsilon: Of the claim.
-        step: The most that one right guess may add to the round's score.
+        step: The most that one correct guess may add to the round's score.
 
     Example:
         >>> stated, guesses = np.array([0.9, 1.2, 1.5, 3.0]), np.array([50, 50, 50, 1])
@@ -264,23 +267,23 @@ def _cap(
     epsilon: float,
     step: float,
 ) -> float:
-    """Return the largest cap that one standard deviation is large enough for."""
+    """Return the largest cap at which one guess adds at most ``step`` to the score."""
     order = np.argsort(excess)
     a, n = excess[order], guesses[order]
     if step == inf:
         return float(a[-1])
     most = np.square(step / TAIL_ROOM) * _variance(epsilon)
-    # With a cap between a[k-1] and a[k] the variance is that of those below, plus the
-    # cap squared for each of those above.
+    # With a cap between a[k-1] and a[k] the variance is that of the guesses below plus
+    # the cap squared for each guess above.
     below = np.append(0.0, np.cumsum(n * np.square(a)))[:-1]
     left = 1 - most * np.cumsum(n[::-1])[::-1]
     with np.errstate(divide="ignore", invalid="ignore"):
         caps = np.where(left > 0, np.sqrt(most * below / left), inf)
-    good = np.flatnonzero(caps >= a)
-    k = int(good[-1]) + 1 if len(good) else 0
+    too_large = np.flatnonzero(caps >= a)
+    k = int(too_large[-1]) + 1 if len(too_large) else 0
     if k == len(a):
         return float(a[-1])
-    # None is good: all guesses that count at all count the same.
+    # With k = 0 all guesses that count at all have the same weight.
     return float(max(caps[k], a[a > 0][0]))
 
 
@@ -289,8 +292,8 @@ def round_score(
 ) -> tuple[float, float]:
     """Return how much of its share a round uses, and its limited normal score.
 
-    It uses less than all if its guesses are so few that even with equal weights one
-    would raise the score by more than the step.
+    The round uses less than all of it if its guesses are so few that, even with equal
+    weights, one would raise the score by more than the step.
     """
     n, right = np.array(played.guesses), np.array(played.correct)
     weights = guess_weights(np.array(played.weights), n, epsilon=epsilon, step=step)
@@ -325,14 +328,14 @@ def _variance(log_odds: float) -> float:
 
 
 def _played(canaries: int, rounds: int) -> NDArray[np.int64]:
-    """Return how many canaries each round is for, if canary i has round i mod R."""
+    """Return the number of canaries of each round, canary i being in round i mod R."""
     return canaries // rounds + (np.arange(rounds) < canaries % rounds)
 
 
 def round_shares(
     round_weights: Sequence[float], chance_share: float
 ) -> NDArray[np.float64]:
-    """Return the weights such that their squares and chance_share add up to one."""
+    """Return the weights, scaled so that squares and chance_share sum to one."""
     w = np.asarray(round_weights, np.float64)
-    w = w / w.max()  # their ratios count; squares of tiny ones would vanish
+    w = w / w.max()  # only ratios matter; squares of tiny weights would underflow
     return np.asarray(w * sqrt((1 - chance_share) / float(w @ w)))

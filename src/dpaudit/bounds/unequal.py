@@ -1,25 +1,24 @@
-"""The bound for coins that are not fair, if their bias is known.
+"""The bound for biased inclusion coins of known bias.
 
 A canary included with probability ``pi`` is in, given the output, with odds at most
 ``e^epsilon pi / (1 - pi)``, and out with odds at most ``e^epsilon (1 - pi) / pi``. So
-the right guesses are dominated by two binomial counts, one for guesses "in" and one for
-guesses "out". Guessing "in" where most are in is no evidence, and here it is none.
+the correct guesses are dominated by two binomial counts, one for guesses "in" and one
+for guesses "out". Guessing "in" where most are in counts as no evidence.
 
 With delta > 0 each guess is coupled with such a coin; a canary's coupling fails with
 probability at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out))``. If the output
-decided on how many guesses are "in" and "out", that is added for all canaries. If both
-numbers were fixed before the run it is added times the probability that one guess
-decides over the count, averaged over all degrees of mixing the coins with fresh ones,
+decides how many guesses are "in" and "out", that is added for all canaries. If both
+numbers are fixed before the run, it is first multiplied by the probability that one
+guess decides the count, averaged over all degrees of mixing the coins with fresh ones,
 as for weighted guesses: at most ``0.938 / sqrt(s)``, where ``s`` is the variance of the
 count of the others.
 
-If both numbers of guesses are fixed before the run, both parts bound the probability of
-one event, "so many right or more", at every epsilon. If the output decided on the
-split, the p-value at one epsilon holds too: given the output the split is what it is,
-the coins that the guesses are coupled with are independent with its probabilities, and
-what is added for failed couplings does not depend on it. But the event then differs
-from one output to the next, and which epsilon rejects it may differ too; so epsilons
-are tested one after the other, on a fixed grid.
+If both numbers are fixed before the run, the sum bounds the probability of one event,
+"so many correct or more", at every epsilon. If the output decides the split, the
+p-value at one epsilon still holds: given the output the split is fixed, the coupled
+coins are independent with its probabilities, and the price of failed couplings does not
+depend on it. But the event then differs from one output to the next, and so may the
+epsilons that are rejected; so epsilons are tested one after the other, on a fixed grid.
 
 Reference: docs/explanation/exact-bound.md, unequal inclusion.
 """
@@ -45,7 +44,7 @@ __all__ = ["BiasedCoinsBound"]
 @final
 @dataclass(frozen=True, slots=True)
 class BiasedCoinsBound(GameBound[BiasedCoinCounts]):
-    """The bound for a known inclusion probability other than one half.
+    """The bound for a known inclusion probability that is not one half.
 
     Example:
         >>> nothing = BiasedCoinCounts(
@@ -80,21 +79,21 @@ class BiasedCoinsBound(GameBound[BiasedCoinCounts]):
         return add_price(tail.log_upper, price)
 
     def one_event(self, counts: BiasedCoinCounts) -> bool:
-        """Return whether the output did not decide on the two numbers of guesses."""
+        """Return whether both numbers of guesses were fixed before the run."""
         return counts.committed
 
 
 def _price(counts: BiasedCoinCounts, odds_in: float, odds_out: float) -> float:
-    """Return what a canary's delta can add to the probability of the tail."""
+    """Return what one canary can add to the tail probability, per unit of delta."""
     pi, price = counts.inclusion, 0.0
     made = (counts.guesses_in, counts.guesses_out)
     wrong = special.expit([-odds_in, -odds_out])  # 1 - p of either kind
     variances = wrong * special.expit([odds_in, odds_out])
-    for n, chance, failing, own in zip(
+    for n, prior, failing, own in zip(
         made, (pi, 1 - pi), wrong, variances, strict=True
     ):
         if not counts.committed:
-            price += chance * failing
-        elif n:  # a kind of guess that nobody makes costs nothing
-            price += chance * failing * most_decides(variances @ made - own)
+            price += prior * failing
+        elif n:  # a kind of guess that is never made costs nothing
+            price += prior * failing * most_decides(variances @ made - own)
     return float(price)

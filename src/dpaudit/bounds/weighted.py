@@ -1,34 +1,34 @@
 """Bounds on weighted guesses, made at once or one after the other.
 
-Confident guesses may count more. Guesses fall into classes; a correct guess adds its
-class's weight to the score. At delta = 0 the score is dominated by the same weighted
-sum of independent coins of success probability ``p = e^epsilon / (1 + e^epsilon)``, and
-the tail of that sum is a p-value. The two bounds differ in how guesses enter a class,
-and in the price of delta.
+More confident guesses may count more. Guesses are put into classes; a correct guess
+adds the weight of its class to the score. At delta = 0 the score is dominated by the
+same weighted sum of independent coins with success probability ``p = e^epsilon / (1 +
+e^epsilon)``, and the tail of that sum is a p-value. The two bounds differ in how
+guesses enter a class, and in the price of delta.
 
-*All at once* (``WeightedBound``). The classes follow an order that only the output
-decides, and the domination holds given the output. With delta > 0 the tail rises by at
-most ``m delta Y``, where ``Y`` bounds the Stein solution of a weighted sum: ``(1 - p)``
-times the probability, averaged over all degrees of mixing given coins with fresh ones,
-that one guess decides. If the class sizes were fixed before the run, that probability
-is small in a large class: a sum of ``N`` such coins hits any one value with probability
-at most ``0.4689`` over its standard deviation (Baillon, Cominetti and Vaisman 2016),
-which gives ``Y <= 0.938 c sqrt(e^-epsilon / N)``, ``c`` being the ratio of weights
-rounded up. If the output decided the sizes, only ``Y <= 1 - p`` holds. If all is fixed,
-or delta is 0, the p-values bound the probability of one event, "this much weight or
-more", at every epsilon, so the largest epsilon that is rejected counts. Otherwise
-different outputs may favour different epsilons, and the bound is the last of a grid
-before the first that is not rejected.
+*All at once* (``WeightedBound``). The classes depend on the output only, and the
+domination holds given the output. With delta > 0 the tail rises by at most ``m delta
+Y``, where ``Y`` bounds the Stein solution of a weighted sum: ``(1 - p)`` times the
+probability, averaged over all degrees of mixing given coins with fresh ones, that one
+guess decides. If the class sizes were fixed before the run, that probability is small
+in a large class: a sum of ``N`` such coins takes any one value with probability at most
+``0.4689`` over its standard deviation (Baillon, Cominetti and Vaisman 2016), which
+gives ``Y <= 0.938 c sqrt(e^-epsilon / N)``, ``c`` being the ratio of weights rounded
+up. If the output decided the sizes, only ``Y <= 1 - p`` holds. If all is fixed, or
+delta is 0, the p-values bound the probability of one event, "this much weight or more",
+at every epsilon, so the largest rejected epsilon counts. Otherwise different outputs
+may favour different epsilons, and the bound is the last of a grid before the first that
+is not rejected.
 
 *In turn* (``AdaptiveWeightedBound``). Before the run a number of slots of each weight
 is fixed. An adaptive guesser, who learns each coin after its guess, puts every guess
-into an unused slot before its coin is revealed; slots left over count as wrong. Given
-the past a guess is correct with probability at most ``p``, so it can be coupled with a
-coin of that probability that is independent of the slot's choice; and a sequence of
-independent coins stays one if it is rearranged by choices that look only at the past.
-With delta > 0 the couplings fail with a probability of at most ``m delta / (1 +
-e^epsilon)``, which is added; the price of ``WeightedBound`` is not proved here. As
-weights and sizes are fixed, the p-values bound one event at every epsilon.
+into an unused slot before its coin is revealed; unused slots count as wrong. Given the
+past a guess is correct with probability at most ``p``, so it can be coupled with a coin
+of that probability that is independent of the choice of slot; and independent coins
+stay independent if rearranged by choices that depend only on the past. With delta > 0
+the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``, which is
+added; the price of ``WeightedBound`` is not proved here. As weights and sizes are
+fixed, the p-values bound one event at every epsilon.
 
 References: docs/explanation/weighted-bound.md; for slots,
 docs/explanation/adaptive-rules.md.
@@ -91,14 +91,14 @@ for any mechanism; method weighted)
         return add_price(tail.log_upper, price)
 
     def one_event(self, weighted: Weighted) -> bool:
-        """Return whether the output did not decide on weights and numbers."""
+        """Return whether weights and numbers of guesses were fixed before the run."""
         return weighted.committed
 
 
 def most_decides(variance: float) -> float:
-    """Return the most that one guess decides, on average over degrees of mixing.
+    """Return a bound on the probability that one guess decides, averaged over mixing.
 
-    That is the mean over ``u`` of the probability that a count of independent coins, of
+    It is the mean over ``u`` of the probability that a count of independent coins, of
     variance ``(1 - u) variance`` or more, has one given value.
     """
     return min(1.0, 2 * _CONCENTRATION / sqrt(variance)) if variance > 0 else 1.0
@@ -124,7 +124,7 @@ def weighted_price(weighted: Weighted, epsilon: float) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class AdaptiveWeightedBound(GameBound[Weighted]):
-    """The bound for slots; the reading's classes are the slots, committed.
+    """The bound for adaptive guesses in slots: the reading's committed classes.
 
     Example:
         >>> slots = Weighted(

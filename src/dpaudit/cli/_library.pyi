@@ -73,6 +73,7 @@ from dpaudit.reporting.live import watched as watched
 from dpaudit.reporting.plan_figure import plan_figure as plan_figure
 from dpaudit.reporting.report import report as report
 from dpaudit.reporting.report.page import check_extra as check_extra
+from dpaudit.reporting.report.page import write_figures as write_figures
 from dpaudit.reporting.waterfall import gaps_figure as gaps_figure
 from dpaudit.tables.columns import ColumnNames as ColumnNames
 from dpaudit.tables.sources import ScoreFolder as ScoreFolder

@@ -26,6 +26,7 @@ __all__ = [
     "NotExercisedOption",
     "Output",
     "Outputs",
+    "PicturesOption",
     "ReportOption",
     "SaveOption",
     "VerboseOption",
@@ -43,10 +44,12 @@ class Output:
     """Marks the option of a file that a command writes.
 
     Attributes:
-        suffixes: How its name may end; if there are none, as it likes.
+        suffixes: How its name may end; any ending if there are none.
+        folder: Whether it is a folder of files.
     """
 
     suffixes: tuple[str, ...] = ()
+    folder: bool = False
 
 
 @final
@@ -78,7 +81,11 @@ def check_files(command: Callable[..., None], given: Mapping[str, object]) -> No
         _check_suffix(each)
     check_apart(outputs, [each for each in files if each.output is None])
     for each in outputs:
-        check_writable(each.path, each.option)
+        assert each.output is not None
+        if each.output.folder:
+            _check_folder(each)
+        else:
+            check_writable(each.path, each.option)
 
 
 def check_apart(outputs: Iterable[File], inputs: Iterable[File]) -> None:
@@ -119,6 +126,20 @@ def check_writable(path: Path, option: str) -> None:
             f"{path} cannot be written ({error.strerror}); name another place with "
             f"{option}"
         ) from error
+
+
+def _check_folder(file: File) -> None:
+    """Refuse a folder that could not be written to in the end."""
+    path = file.path
+    if path.is_dir():
+        writable = os.access(path, os.W_OK)
+    else:
+        writable = not path.exists() and path.parent.is_dir()
+    if not writable or not str(path).isprintable():
+        raise InvalidInputError(
+            f"{path} cannot be written: it must be a folder, or a new one in a folder "
+            f"that exists; name another with {file.option}"
+        )
 
 
 def _files_of(
@@ -182,6 +203,11 @@ ReportOption: TypeAlias = Annotated[
     typer.Option("--report", help="Write a report to this .html file."),
     Output(suffixes=(".html", ".htm")),
 ]
+PicturesOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--pictures", help="Folder for each figure as .svg and .pdf."),
+    Output(folder=True),
+]
 VerboseOption: TypeAlias = Annotated[
     bool,
     typer.Option("--verbose", help="Print everything that was measured."),
@@ -205,11 +231,13 @@ class Outputs:
         save: The result.
         report: A page about it.
         evidence: What others can check.
+        pictures: A folder of figures.
     """
 
     save: Path | None = None
     report: Path | None = None
     evidence: Path | None = None
+    pictures: Path | None = None
 
     def check(self) -> None:
         """Refuse, before anything is computed, what could not be written in the end."""
@@ -233,6 +261,9 @@ class Outputs:
         if self.report is not None:
             lib.report(result, self.report)
             written.append(f"Report: {self.report}")
+        if self.pictures is not None:
+            drawn = lib.write_figures(result, self.pictures)
+            written.append(f"Figures: {len(drawn)} files in {self.pictures}")
         if self.evidence is not None:
             files = None
             if scores is not None and columns is not None:

@@ -49,29 +49,30 @@ _STOPPED = 130  # as shells say of an interrupt
 _PIPE_CLOSED = 141  # and of output that nobody reads any more
 
 EXIT_CODES = (
-    "Exit codes: 0 if all is well and no violation detected; 1 if a claim is refuted, "
-    "a check fails or something is missing; 2 if something is misused or cannot be "
-    "read; 3 if an audit is inconclusive; 4 if it is void; 5 if a fault was found; 6 "
-    "if evidence lacks what `verify` requires; 130 if it was stopped."
+    "Exit codes: 0 on success or no violation detected; 1 if a claim is refuted, "
+    "a check fails or something is missing; 2 for a usage error or "
+    "unreadable input; 3 if an audit is inconclusive; 4 for an invalid run; 5 if a "
+    "fault was found; 6 if evidence lacks what `verify` requires; 130 if interrupted."
 )
 
 DeltaOption: TypeAlias = Annotated[
     float, typer.Option("--delta", help="Delta of claim and bound.")
 ]
 AlphaOption: TypeAlias = Annotated[
-    float, typer.Option("--alpha", help="Chance of being wrong that is accepted.")
+    float,
+    typer.Option("--alpha", help="Significance level (maximum false-positive rate)."),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IndependentOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--coins-were-independent",
-        help="State that every coin was thrown by itself, if just half are ones.",
+        help="State that the coin flips were independent, if exactly half are ones.",
     ),
 ]
 PictureOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--picture", help="Draw it too, into this .svg."),
+    typer.Option("--picture", help="Also write a figure to this .svg file."),
     Output(suffixes=(".svg",)),
 ]
 
@@ -127,9 +128,8 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
     Its files are checked before it begins.
 
-    What is the user's to mend ends with exit code 2 and a message, a void audit with 4,
-    an interrupt with 130. A reader that has seen enough, as in ``dpaudit ... | head
-    -1``, is no error.
+    What the user can fix ends with exit code 2 and a message, an invalid run with 4,
+    an interrupt with 130. A closed pipe, as in ``dpaudit ... | head -1``, is no error.
     """
 
     def decorate(command: Callable[P, None]) -> Callable[P, None]:
@@ -193,6 +193,7 @@ def add_command(
         cls=_Command,
         rich_help_panel=panel,
         help=reflowed(command),
+        epilog=EXIT_CODES,
         context_settings={"token_normalize_func": renamed},
     )(reported(f"{program} {name}")(command))
 

@@ -24,6 +24,7 @@ from dpaudit.cli._outputs import (
     NotExercisedOption,
     Output,
     Outputs,
+    PicturesOption,
     ReportOption,
     SaveOption,
     VerboseOption,
@@ -60,7 +61,9 @@ def audit(
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(help="Chance of being wrong that is accepted; 0.05 if not given."),
+        typer.Option(
+            help="Significance level (maximum false-positive rate); default 0.05."
+        ),
     ] = None,
     guesses: Annotated[
         int | None,
@@ -99,6 +102,7 @@ def audit(
     not_exercised: NotExercisedOption = None,
     save: SaveOption = None,
     report: ReportOption = None,
+    pictures: PicturesOption = None,
     verbose: VerboseOption = False,
     evidence: Annotated[
         Path | None,
@@ -110,11 +114,9 @@ def audit(
     """Audit a claim from scores: higher where "included" is more likely.
 
     The claim is --epsilon and --delta, or that of a --design. The coins are the bits
-    of the file, or derived by id from the --key. Exits with 0 if no violation is found,
-    1 if the claim is refuted, 2 if something is misused, 3 if the audit is
-    inconclusive, 4 if it is void.
+    of the file, or derived by id from the --key.
     """
-    outputs = Outputs(save=save, report=report, evidence=evidence)
+    outputs = Outputs(save=save, report=report, evidence=evidence, pictures=pictures)
     outputs.check()
     claim = _Claim(
         epsilon=epsilon,

@@ -21,14 +21,12 @@ _METHODS = "exact, pure, adaptive, steinke, separate, gdp"
 
 def bound(
     canaries: Annotated[
-        int | None, typer.Option(help="Canaries decided by a fair coin each.")
+        int | None, typer.Option(help="Canaries, each included by a fair coin flip.")
     ] = None,
     guesses: Annotated[
         int | None, typer.Option(help="Guesses fixed before the run.")
     ] = None,
-    correct: Annotated[
-        int | None, typer.Option(help="Guesses that were right.")
-    ] = None,
+    correct: Annotated[int | None, typer.Option(help="Correct guesses.")] = None,
     reading: Annotated[
         Path | None,
         typer.Option(help="A JSON reading instead of the three counts; - for stdin."),
@@ -38,12 +36,12 @@ def bound(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"For counts: {_METHODS}. If not given: adaptive if a reading says "
-            "so, or else exact."
+            help=f"For counts: {_METHODS}. Default: exact, or adaptive for an "
+            "adaptive reading."
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Claimed epsilon, to be tested too.")
+        float | None, typer.Option(help="Claimed epsilon, to be tested as well.")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Show every method.")
@@ -52,11 +50,9 @@ def bound(
 ) -> None:
     """Bound epsilon from below, for any mechanism.
 
-    A claim is tested by the method that gives the bound; without one there is no
-    verdict. Exits with 0 if there is none or no violation is found, 1 if the claim is
-    refuted, 2 if something is misused, 3 if the guesses are inconclusive: all right
-    would not have refuted the claim, or they are not better than chance; 4 if they are
-    of a game that does not test the claim.
+    A claim is tested by the method that gives the bound; without a claim there is no
+    verdict. Guesses are inconclusive if they would not refute the claim even if all
+    were correct, or if they are no better than chance.
     """
     read = _reading(
         canaries,
@@ -172,7 +168,7 @@ class _Bounded:
         return [
             *lines,
             f"all at delta = {self.delta:g}, alpha = {self.alpha:g}; with every guess "
-            f"right the {self.bounds[0].method} bound would be {self._ceiling():.3f}",
+            f"correct the {self.bounds[0].method} bound would be {self._ceiling():.3f}",
         ]
 
     def _ceiling(self) -> float | None:

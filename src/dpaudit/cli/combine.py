@@ -20,25 +20,23 @@ _FORMAT = "dpaudit.combination.1"
 def combine(
     results: Annotated[
         list[Path],
-        typer.Argument(help="The result of every run that was made, or its evidence."),
+        typer.Argument(help="The result, or the evidence, of every run that was made."),
     ],
     alpha: Annotated[
         float | None,
         typer.Option(
-            help="Chance of being wrong that is accepted, for all of them together; "
-            "that of the runs if not given."
+            help="Significance level of the combination; default: that of the runs."
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Combine the results of independent runs that audit one claim.
 
-    All runs that were made must be among them, and their number must have been fixed
-    before the first: leaving out one that showed nothing, or going on until something
-    shows, voids the rest. P-values are combined, unless the designs say that counts are
-    added up (`dpaudit register --pooled-runs`). Exits with 0 if no violation is found,
-    1 if the claim is refuted, 2 if something is misused, 3 if all of them together are
-    inconclusive, 4 if they are void: one of them is, or two results are of one run.
+    Give all runs that were made; their number must have been fixed before the first.
+    Leaving out a run that showed nothing, or repeating runs until one shows something,
+    invalidates the rest. P-values are combined, unless the designs state that counts
+    are added up (`dpaudit register --pooled-runs`). The combination is invalid if one
+    run is, or if two results are of the same run.
     """
     read = [read_result(path) for path in results]
     with progress_note("combining the runs"):

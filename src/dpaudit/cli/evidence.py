@@ -63,8 +63,7 @@ def evidence(
     """Write the evidence for a result; redact or sign it, or evidence that exists.
 
     The evidence holds the key of the coins, unless it is redacted. It is verified
-    first, and what does not hold is neither written nor signed. Exits with 0, or 2 if
-    something is misused or does not hold.
+    first; what does not hold is neither written nor signed.
     """
     text = read_text(result)
     signer = None

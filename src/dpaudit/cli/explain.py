@@ -12,11 +12,11 @@ _FORMAT = "dpaudit.explanation.1"
 
 
 def explain(result: ResultArgument, json: JsonOption = False) -> None:
-    """Explain a result: verdict, what took how much of epsilon, what could be done.
+    """Explain a result: the verdict, why the bound is below the claim, what would help.
 
-    The result must follow from its tally, and evidence must hold, or nothing is said of
-    it; what cannot be checked is said first. Exits with 0, whatever the verdict, or 2
-    if something is misused or does not hold.
+    The result must follow from its tally, and evidence must hold; otherwise it is
+    refused. What cannot be checked is stated first. The exit code is 0 whatever the
+    verdict.
     """
     from dataclasses import replace  # noqa: PLC0415
 

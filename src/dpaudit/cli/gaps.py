@@ -20,12 +20,14 @@ _FORMAT = "dpaudit.gaps.1"
 
 def gaps(
     name: Annotated[str, typer.Argument(help="Mechanism, such as xor or count.")],
-    n: Annotated[int, typer.Option(help="Coins of the audit.")] = 100,
+    n: Annotated[int, typer.Option(help="Canaries of the audit.")] = 100,
     epsilon: Annotated[float, typer.Option(help="Of the mechanism.")] = 1.0,
-    sigma: Annotated[float, typer.Option(help="Deviation of Gaussian noise.")] = 1.0,
+    sigma: Annotated[
+        float, typer.Option(help="Standard deviation of Gaussian noise.")
+    ] = 1.0,
     set_size: Annotated[int, typer.Option(help="Elements that share a count.")] = 10,
     probability: Annotated[
-        float, typer.Option(help="Of all-or-nothing to speak.")
+        float, typer.Option(help="That the all-or-nothing mechanism reveals its input.")
     ] = 0.1,
     guesses: Annotated[
         int | None, typer.Option(help="Guesses of the audit; all if not given.")
@@ -33,16 +35,13 @@ def gaps(
     delta: DeltaOption = 0.0,
     alpha: AlphaOption = 0.05,
     observed: Annotated[
-        float | None, typer.Option(help="A bound that a run gave, to compare.")
+        float | None, typer.Option(help="A bound from a run, to compare.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For what must be simulated.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of simulations.")] = 0,
     picture: PictureOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what an audit of a mechanism loses, and to what.
-
-    Exits with 0, or 2 if something is misused.
-    """
+    """Show why the bound of an audit of a mechanism is below its epsilon."""
     parameters = lib.Parameters(
         elements=n,
         epsilon=epsilon,

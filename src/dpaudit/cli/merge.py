@@ -37,10 +37,8 @@ def merge(
 ) -> None:
     """Merge the tallies of all shards of an audit, and judge the claim.
 
-    The result is that of one pass over all files, whatever the division and the order.
-    Exits with 0 if no violation is found, 1 if the claim is refuted, 2 if something is
-    misused, 3 if the audit is inconclusive, 4 if it is void, as it is when a shard is
-    missing or is there twice.
+    The result is that of one pass over all files, however they were divided and in any
+    order. The run is invalid if a shard is missing or given twice.
     """
     outputs = Outputs(save=save, report=report)
     outputs.check()

@@ -74,10 +74,10 @@ def plan(
     picture: PictureOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Plan an audit of DP-SGD with Dirac canaries, and say what it would catch.
+    """Plan an audit of DP-SGD with Dirac canaries, and state what it would detect.
 
-    Nothing of the audit's coins is used, so following the plan keeps it valid. Exits
-    with 0, or 2 if something is misused.
+    The plan uses nothing of the audit's coin flips, so following it keeps the audit
+    valid.
     """
     with progress_note("planning the audit"):
         found, needed = _planned(

@@ -1,4 +1,4 @@
-"""``dpaudit register``: fix a design, throw the coins, commit to both."""
+"""``dpaudit register``: fix a design, flip the coins, commit to both."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,9 @@ from dpaudit.errors import InvalidInputError
 
 
 def register(
-    canaries: Annotated[int, typer.Option(help="Canaries, each with its own coin.")],
+    canaries: Annotated[
+        int, typer.Option(help="Number of canaries, each with its own coin flip.")
+    ],
     epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")],
     delta: Annotated[float, typer.Option(help="Claimed delta; 0 for pure privacy.")],
     key: Annotated[Path, typer.Option(help="New file for the secret key."), Output()],
@@ -34,8 +36,8 @@ def register(
     guesses: Annotated[
         int | None,
         typer.Option(
-            help="How many guesses count, the surest from both ends of the scores; "
-            "if not given, guesses are ranked and none has to be fixed."
+            help="Number of guesses, the most confident ones from both ends of the "
+            "scores; by default guesses are ranked and no number has to be fixed."
         ),
     ] = None,
     observer: ObserverOption = None,
@@ -55,16 +57,16 @@ def register(
     nonce: Annotated[
         str | None,
         typer.Option(
-            help="A text that a verifier made up; it becomes part of the design, and "
-            "shows that this was made after it was given.",
+            help="A text chosen by a verifier; it becomes part of the design and shows "
+            "that the design is newer than the text.",
             metavar="<text>",
         ),
     ] = None,
     pooled_runs: Annotated[
         int | None,
         typer.Option(
-            help="This is one of so many runs, and `dpaudit combine` shall add up "
-            "their counts instead of combining their p-values.",
+            help="Number of runs of which this is one, and whose counts `dpaudit "
+            "combine` shall add up instead of combining p-values.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -73,7 +75,7 @@ def register(
 
     Canaries are numbered from 0; canary i is included if its bit is 1. Publish the
     design before the run; keep the key until it is over, then give both to
-    `dpaudit audit`. No file is overwritten. Exits with 0, or 2 if something is misused.
+    `dpaudit audit`. No file is overwritten.
     """
     fixed = design_from_options(
         canaries=canaries,

@@ -7,7 +7,7 @@ import typer
 
 from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
-from dpaudit.cli._outputs import Output
+from dpaudit.cli._outputs import Output, PicturesOption
 from dpaudit.cli._results import ResultArgument, read_checked
 
 
@@ -21,13 +21,14 @@ def report(
     title: Annotated[
         str, typer.Option(help="What was audited, for the top of the page.")
     ] = "",
+    pictures: PicturesOption = None,
     auditor: Annotated[str, typer.Option(help="Who ran the audit.")] = "",
 ) -> None:
     """Write a report of a result: one self-contained page (needs the extra report).
 
-    The result must follow from its tally, and evidence must hold, or no page is made of
-    it; what cannot be checked is stated at the top. Exit codes: 0 whatever the verdict,
-    2 for a usage error or evidence that does not hold.
+    The result must follow from its tally, and evidence must hold; otherwise it is
+    refused. What cannot be checked is stated at the top. The exit code is 0 whatever
+    the verdict.
     """
     from dataclasses import replace  # noqa: PLC0415
 
@@ -35,4 +36,7 @@ def report(
         read, unchecked = read_checked(result)
         explanation = replace(lib.explain(read), notice=unchecked)
         lib.report(read, output, explanation=explanation, title=title, auditor=auditor)
+        drawn = pictures and lib.write_figures(read, pictures, explanation=explanation)
     typer.echo(f"Report: {output}")
+    if drawn:
+        typer.echo(f"Figures: {len(drawn)} files in {pictures}")

@@ -54,10 +54,9 @@ def tally(
 ) -> None:
     """Tally some of the scores of an audit, so that tallies can be merged.
 
-    Every shard of a large table is tallied where it lies; `dpaudit merge` makes the
-    result of all tallies. Files are read one by one, or on several workers with
-    --workers or --engine ray. Exits with 0, or 2 if something is misused, or 4 if the
-    audit would be void.
+    Each shard of a large table is tallied where it is stored; `dpaudit merge` computes
+    the result from all tallies. Files are read one by one, or by several workers with
+    --workers or --engine ray.
     """
     fixed, secret = registered_design(design, key)
     source = lib.read_folder(

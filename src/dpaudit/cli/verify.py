@@ -54,9 +54,9 @@ def verify(
 ) -> None:
     """Check evidence: derive the coins again, count again, find the bound again.
 
-    Says what was established and what was not. Exits with 0 if no check fails and bound
-    and verdict were found again, with 1 otherwise, with 2 if something is misused, with
-    6 if something that was required is missing: what --require names, and the tally.
+    Prints what was established and what was not. The exit code is 0 if no check fails
+    and bound and verdict were found again, 1 if a check fails, and 6 if something that
+    is required is missing: what --require names, and the tally.
     """
     required = _required(require)
     texts = [_evidence(path) for path in evidence]

@@ -1,1 +1,1 @@
-"""DP-SGD with Dirac canaries: what a guesser can infer from noisy sums."""
+"""DP-SGD with Dirac canaries: what an adversary can infer from noisy sums."""

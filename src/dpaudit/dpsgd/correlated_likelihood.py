@@ -1,17 +1,17 @@
-"""What noisy sums say about canaries that take turns, under correlated noise or not.
+"""Likelihoods of canaries with a participation schedule, and correlated noise if any.
 
-Two cases. *The steps that a canary joins are known*: then its part of all the sums is
-one Gaussian number (``MatchedSums``), the matched filter of ``strategy``: a number for
-each coordinate is kept, and of a step nothing.
+Two cases. *The steps of a canary are known*: then its signal in all the sums is one
+Gaussian number (``MatchedSums``), the matched filter of ``strategy``: one number for
+each coordinate is stored, and nothing for a step.
 
-*They are not*, as the training samples among those whose turn it is, or a cap ends what
-one may join: then the likelihood is a mixture over all patterns ``u`` of the density of
-the whitened sums ``C x = C u + z``. Patterns are not listed: a step's whitened sum
-depends on the joins of the last ``bands`` steps only, so what is carried from step to
-step is a likelihood for each way in which those can have been joined, and for how many
-joins are used up (the forward recursion of a hidden Markov model, exact). With turns
-that are at least ``bands`` steps apart that is two numbers; with sampling in every step
-and ``b`` bands it is ``2^(b-1)``.
+*They are unknown*, as training samples within the schedule, or a cap limits
+participations: then the likelihood is a mixture over all participation patterns ``u``
+of the density of the whitened sums ``C x = C u + z``. Patterns need not be enumerated:
+a step's whitened sum depends on the participations in the last ``bands`` steps only, so
+the state carried from step to step is a likelihood for each pattern of those, and for
+each number of participations used up (the forward recursion of a hidden Markov model,
+exact). With participations at least ``bands`` steps apart that is two numbers; with
+sampling in every step and ``b`` bands it is ``2^(b-1)``.
 """
 
 from collections.abc import Iterator
@@ -42,15 +42,15 @@ _MOST_STATES: Final = 1 << 10
 
 @final
 class MatchedSums:
-    """The matched filter of canaries that join known steps.
+    """The matched filter of canaries whose steps are known.
 
     Args:
-        cohort: Of each coordinate.
-        participation: Who joins when.
-        strategy: How noise is correlated.
+        cohort: The cohort of each coordinate.
+        participation: The participation schedule.
+        strategy: The strategy that correlates the noise.
 
     Attributes:
-        steps: How many steps were seen.
+        steps: The number of steps seen.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
@@ -93,13 +93,13 @@ class MatchedSums:
 
     @property
     def signal(self) -> Floats:
-        """For each coordinate ``|C u|``; 0 where its cohort had no turn yet."""
+        """``|C u|`` for each coordinate; 0 if its cohort has not participated yet."""
         return np.sqrt(np.maximum(self._squares, 0.0))[self._cohort]
 
     def scores(self) -> Floats:
-        """Return how many canaries each coordinate shows, noise of 1 / signal and all.
+        """Return for each coordinate its number of ones plus noise of 1 / signal.
 
-        0 where there was no turn yet.
+        0 if its cohort has not participated yet.
         """
         squares = np.maximum(self._squares, 0.0)[self._cohort]
         return np.divide(
@@ -107,7 +107,7 @@ class MatchedSums:
         )
 
     def log_likelihood(self, per_coordinate: int, scale: float) -> Floats:
-        """Return ``ln L(N)`` in row of the coordinate, for whitened noise of a scale.
+        """Return ``ln L(N)``, a row for each coordinate, for whitened noise of a scale.
 
         Args:
             per_coordinate: Canaries at each coordinate.
@@ -128,7 +128,7 @@ class MatchedSums:
         return rows
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state, as arrays that ``restore`` takes."""
         return {
             "matched": self._total.copy(),
             "squares": self._squares.copy(),
@@ -136,7 +136,7 @@ class MatchedSums:
         }
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        """Continue from what ``saved`` returned; call before any step is observed."""
         self._total = saved_rows(saved, "matched", self._total.shape)
         self._squares = saved_rows(saved, "squares", self._squares.shape)
         (self.steps,) = saved_counts(saved, "matched_steps", 1)
@@ -144,15 +144,15 @@ class MatchedSums:
 
 @final
 class PatternLikelihood:
-    """Log-likelihood ratios of canaries that join steps that nobody knows.
+    """Log-likelihood ratios of canaries whose steps are unknown to the adversary.
 
     One canary at each coordinate.
 
     Args:
-        cohort: Of each coordinate.
-        participation: Who may join when.
-        rate: Chance to join when it is one's turn.
-        strategy: How noise is correlated.
+        cohort: The cohort of each coordinate.
+        participation: The participation schedule.
+        rate: The sampling rate in a scheduled step.
+        strategy: The strategy that correlates the noise.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Independent
@@ -192,7 +192,7 @@ class PatternLikelihood:
 
     @property
     def steps(self) -> int:
-        """How many steps were seen."""
+        """The number of steps seen."""
         return self._whitening.step
 
     @property
@@ -201,7 +201,7 @@ class PatternLikelihood:
         return self._ratio.copy()
 
     def whitened(self, sums: NDArray[np.floating]) -> Floats:
-        """Begin a step: return its part of C times the sums."""
+        """Begin a step: return its row of C times the sums."""
         check_length(self._strategy, self.steps)
         return self._whitening.add(sums)
 
@@ -209,7 +209,7 @@ class PatternLikelihood:
         """End the step that ``whitened`` began.
 
         Args:
-            whitened: What it returned, or as much of it as is to count.
+            whitened: The sums that it returned, or the part of them that should count.
             scale: Standard deviation of ``z``, over the clipping norm: one for all
                 coordinates or one for each.
         """
@@ -226,23 +226,23 @@ class PatternLikelihood:
         self.add(self.whitened(sums), scale)
 
     def values(self) -> tuple[Floats, Floats]:
-        """Return what canaries may put into the step that was begun, with chances.
+        """Return the possible signals in the current step, and their probabilities.
 
         Over all coordinates, with fair coins.
         """
-        found: dict[float, float] = {}
+        total: dict[float, float] = {}
         for cohort in self._cohorts:
             share = len(cohort.at) / self._coordinates
-            found[0.0] = found.get(0.0, 0.0) + share / 2
+            total[0.0] = total.get(0.0, 0.0) + share / 2
             for mean, probability in cohort.means(self._moves(cohort)):
-                found[mean] = found.get(mean, 0.0) + probability * share / 2
-        return np.array([*found]), np.array([*found.values()])
+                total[mean] = total.get(mean, 0.0) + probability * share / 2
+        return np.array([*total]), np.array([*total.values()])
 
     def _moves(self, cohort: "_Cohort") -> "_Moves":
-        """Return what the step that was begun may do to each state of a cohort."""
+        """Return the possible transitions of a cohort's states in the current step."""
         step, participation = self.steps - 1, self._participation
         window = self._strategy.bands - 1
-        turn = participation.cohort_at(step) == cohort.number
+        scheduled = participation.cohort_at(step) == cohort.number
         columns = [
             self._strategy.column(step - back) for back in range(min(window, step) + 1)
         ]
@@ -253,33 +253,33 @@ class PatternLikelihood:
         moves = []
         for state, (used, bits) in enumerate(cohort.states):
             before = sum(h for i, h in enumerate(heights[1:]) if bits >> i & 1)
-            free = turn and used < (participation.most or np.inf)
+            free = scheduled and used < (participation.most or np.inf)
             for joins, probability in _probabilities(self._rate if free else 0.0):
                 mean = before + joins * heights[0]
-                # Without a limit nobody counts.
+                # Without a limit participations are not counted.
                 now = used + joins if participation.most else 0
                 kept = ((bits << 1) | joins) & ((1 << window) - 1)
                 moves.append((state, (now, kept), probability, float(mean)))
         return moves
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
-        found = {
+        """Return the state, as arrays that ``restore`` takes."""
+        state = {
             "ratio": self._ratio.copy(),
             "recent": self._whitening.recent.copy(),
             "pattern_steps": np.array([self.steps]),
         }
         for cohort in self._cohorts:
-            found |= cohort.saved()
-        return found
+            state |= cohort.saved()
+        return state
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        """Continue from what ``saved`` returned; call before any step is observed."""
         self._ratio = saved_rows(saved, "ratio", self._ratio.shape)
         whitening = self._whitening
         whitening.recent = saved_rows(saved, "recent", whitening.recent.shape)
         (steps,) = saved_counts(saved, "pattern_steps", 1)
-        for _ in range(steps):  # the states follow from the steps alone
+        for _ in range(steps):  # the states depend on the number of steps only
             whitening.step += 1
             for cohort in self._cohorts:
                 cohort.go(self._moves(cohort))
@@ -299,28 +299,28 @@ def _probabilities(rate: float) -> Iterator[tuple[int, float]]:
 
 @final
 class _Cohort:
-    """What is carried from step to step for the coordinates of one cohort.
+    """The state of the forward recursion for the coordinates of one cohort.
 
     Attributes:
-        number: Of the cohort.
+        number: The cohort's number.
         at: Its coordinates.
-        states: Joins that are used up, and which of the last steps were joined, as
-            bits, the newest lowest.
+        states: Participations used up, and those in the last steps as bits, the newest
+            lowest.
     """
 
     def __init__(self, number: int, at: NDArray[np.int64]) -> None:
         self.number, self.at = number, at
         self.states: list[tuple[int, int]] = [(0, 0)]
         self._prior = np.ones(1)
-        self._log = np.zeros((1, len(at)))  # of each state's share, given what was seen
+        self._log = np.zeros((1, len(at)))  # log posterior of each state
 
     def means(self, moves: _Moves) -> Iterator[tuple[float, float]]:
-        """Yield what an included canary may put in, each with its chance."""
+        """Yield the possible signals of an included canary, with probabilities."""
         for state, _, probability, mean in moves:
             yield mean, probability * float(self._prior[state])
 
     def go(self, moves: _Moves) -> list[tuple[int, int]]:
-        """Take a step without looking at anything; return the states before it."""
+        """Advance the states without observing sums; return the states before."""
         before = self.states
         after = sorted({state for _, state, _, _ in moves})
         if len(after) > _MOST_STATES:
@@ -340,21 +340,21 @@ class _Cohort:
         """Take a step; return what it adds to the log-likelihood ratios.
 
         Args:
-            moves: What it may do.
+            moves: The possible transitions.
             tilt: The whitened sums over the variance of the noise.
             inverse: One over that variance.
         """
         self.go(moves)
         place = {state: i for i, state in enumerate(self.states)}
-        found = np.full((len(self.states), len(self.at)), -np.inf)
+        joint = np.full((len(self.states), len(self.at)), -np.inf)
         for state, to, probability, mean in moves:
             term = self._log[state] + np.log(probability)
             if mean:
                 term = term + mean * tilt - 0.5 * mean**2 * np.asarray(inverse)
-            row = found[place[to]]
+            row = joint[place[to]]
             np.logaddexp(row, term, out=row)
-        total: Floats = np.logaddexp.reduce(found, axis=0)
-        self._log = found - total
+        total: Floats = np.logaddexp.reduce(joint, axis=0)
+        self._log = joint - total
         return total
 
     def saved(self) -> State:
@@ -366,7 +366,7 @@ class _Cohort:
 
 
 def check_length(strategy: Strategy, seen: int) -> None:
-    """Refuse a step that a strategy has no column for."""
+    """Refuse a step for which the strategy has no column."""
     if strategy.steps is not None and seen >= strategy.steps:
         raise InvalidRunError(
             f"the strategy is for {strategy.steps} steps, and another was taken: what "

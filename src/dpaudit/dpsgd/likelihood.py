@@ -1,24 +1,23 @@
-"""What noisy sums say about how many canaries of a coordinate are included.
+"""The likelihood, from noisy sums, of how many canaries of a coordinate are included.
 
-Given ``N`` ones among the coins of a coordinate, a step shows ``x = j + noise`` with
-``j`` drawn from ``P[j | N]`` (``joining``) and noise of standard deviation ``s``. Steps
-are independent given the coins, so
+Given ``N`` ones among the coins of a coordinate, a step outputs ``x = j + noise`` with
+``j`` drawn from ``P[j | N]`` (``sampling``) and noise of standard deviation ``s``.
+Steps are independent given the coins, so
 
     ln L(N) = sum over steps of ln sum_j P[j | N] exp(-(x - j)^2 / (2 s^2)),
 
-up to a constant of the coordinate. That vector, for ``N`` from 0 to the number of
-canaries, is all that is kept: a step adds to it and is forgotten, and coordinates never
-meet, so shards need not either. Real gradients in a canary's coordinate are Gaussian
-noise of a variance that one may estimate; it is added to that of the noise.
+up to a constant of the coordinate. Only that vector, for ``N`` from 0 to the number of
+canaries, is stored: each step is added to it and discarded, and coordinates, and so
+shards, do not interact. Real gradients in a canary's coordinate are Gaussian noise of a
+variance that one may estimate; it is added to that of the noise.
 
 How it is computed. ``exp(-(x - j)^2 / (2 s^2))`` is, up to a factor that does not
 depend on ``j``, the ``j``-th power of ``exp(x / s^2)`` times ``exp(-j^2 / (2 s^2))``,
 with ``x`` and ``j`` counted from the middle of the sums. So a step is one exponential
 and its powers for each coordinate, and one matrix product. The factors of several steps
-are multiplied as they are, and logs taken only when the product might leave the range
-of floats, which a bound on it tells beforehand. Sums for which the powers themselves
-might leave it go the long way: exponentials relative to the largest, and sums in log
-space where even those underflow.
+are multiplied directly, and logs are taken only if a bound on the product might leave
+the range of floats. If the powers themselves might leave it, a slower method is used:
+exponentials relative to the largest, and sums in log space where even those underflow.
 """
 
 from collections.abc import Mapping
@@ -46,10 +45,10 @@ __all__ = [
 Floats: TypeAlias = NDArray[np.float64]
 State: TypeAlias = Mapping[str, NDArray[np.generic]]  # arrays of a checkpoint
 
-STRETCH = 4096  # coordinates looked at together: their numbers stay in the cache
-_TERMS = 1 << 18  # looked at together in log space
-_STEEP = 250.0  # largest log of a power; keeps its rounding below 1e-13
-_RANGE = 600.0  # largest log of a product before it is taken
+STRETCH = 4096  # coordinates processed together: their numbers stay in the cache
+_TERMS = 1 << 18  # processed together in log space
+_STEEP = 250.0  # largest log of a power; keeps its rounding error below 1e-13
+_RANGE = 600.0  # largest log of a product before the log is taken
 
 
 @final
@@ -59,9 +58,9 @@ class CountLikelihood:
     Reference: Keinan, Shenfeld and Ligett, "alg:dp-sgd".
 
     Args:
-        coordinates: How many coordinates.
+        coordinates: The number of coordinates.
         per_coordinate: Canaries at each.
-        sampling: How canaries join a step.
+        sampling: How canaries are sampled in a step.
 
     Example:
         >>> from dpaudit.dpsgd.sampling import Poisson
@@ -99,12 +98,12 @@ class CountLikelihood:
 
         Args:
             sums: The noisy sum at each coordinate, over the clipping norm.
-            scale: Standard deviation of what is not canaries, over the clipping norm:
-                one for all coordinates or one for each.
+            scale: Standard deviation of everything but canaries, over the clipping
+                norm: one for all coordinates or one for each.
         """
         sums = np.asarray(sums)
         scales = checked_step(sums, scale, self._coordinates)
-        # One bound serves all stretches, unless some sum is far out.
+        # One bound serves all stretches, unless a sum is an outlier.
         whole = np.inf if scales.ndim else self._size(sums, float(scales))
         for i, stretch in enumerate(self._stretches):
             part = slice(i * STRETCH, (i + 1) * STRETCH)
@@ -127,11 +126,11 @@ class CountLikelihood:
         return np.concatenate([stretch.log.T for stretch in self._stretches])
 
     def saved(self) -> dict[str, Floats]:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state, as arrays that ``restore`` takes."""
         return {"log_likelihood": self.log_likelihood}
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        """Continue from what ``saved`` returned; call before any step is observed."""
         rows = saved_rows(saved, "log_likelihood", self._shape())
         for i, stretch in enumerate(self._stretches):
             stretch.add(rows[i * STRETCH : (i + 1) * STRETCH].T)
@@ -164,12 +163,12 @@ class CountLikelihood:
         step = max(1, _TERMS // self._probabilities.size)
         for start in range(0, len(low), step):
             some = low[start : start + step]
-            each = terms[:, some].T[:, np.newaxis]
-            added[:, some] = log_sum(self._log_probabilities + each).T
+            columns = terms[:, some].T[:, np.newaxis]
+            added[:, some] = log_sum(self._log_probabilities + columns).T
         stretch.add(added)
 
     def _tilt(self, scale: float) -> Floats:
-        """Return the chances times the part of the density that is not a power."""
+        """Return the probabilities times the part of the density that is no power."""
         if self._tilted[0] != scale:
             tilt = np.exp(-0.5 * np.square(self._offsets / scale))
             self._tilted = (scale, self._probabilities * tilt)
@@ -178,7 +177,7 @@ class CountLikelihood:
 
 @final
 class _Stretch:
-    """The likelihoods of neighbouring coordinates: a log, and a product yet to log."""
+    """The likelihoods of adjacent coordinates: a log, and a product not yet in it."""
 
     def __init__(self, rows: int, width: int) -> None:
         self.log = np.zeros((rows, width))
@@ -211,7 +210,7 @@ class _Stretch:
 
 
 def fill_powers(log_base: Floats, out: Floats) -> None:
-    """Fill the rows of ``out`` with powers, that to the 0 in the middle.
+    """Fill the rows of ``out`` with powers, the zeroth in the middle.
 
     Example:
         >>> out = np.empty((4, 1))
@@ -240,7 +239,7 @@ def log_kernel(x: Floats, offsets: Floats, scale: Floats) -> Floats:
 def checked_step(
     sums: NDArray[np.floating], scale: ArrayLike, coordinates: int
 ) -> Floats:
-    """Return the scales as an array, of no dimension or one; refuse what is no step."""
+    """Return the scales as an array of dimension 0 or 1; refuse an invalid step."""
     scales = np.asarray(scale, np.float64)
     if np.shape(sums) != (coordinates,) or scales.shape not in {(), (coordinates,)}:
         raise InvalidInputError(
@@ -263,25 +262,25 @@ def checked_step(
 
 
 def saved_rows(saved: State, name: str, shape: tuple[int, ...]) -> Floats:
-    """Return saved numbers as floats; refuse those of something else."""
+    """Return saved numbers as floats; refuse those of another audit."""
     rows = _saved(saved, name)
     if rows.shape != shape or rows.dtype != np.float64 or np.isnan(rows).any():
         raise InvalidInputError(
             f"saved numbers {name!r} must be floats of shape {shape} without NaN, got "
             f"{rows.dtype} of shape {rows.shape}; they belong to another audit"
         )
-    return np.array(rows, np.float64)  # whoever saved them keeps theirs
+    return np.array(rows, np.float64)  # a copy: the caller's array stays unchanged
 
 
 def saved_counts(saved: State, name: str, size: int) -> list[int]:
-    """Return saved whole numbers, none below 0; refuse those of something else."""
-    found = _saved(saved, name)
-    whole = found.shape == (size,) and found.dtype.kind in "iub"
-    counts = [int(each) for each in found.tolist()] if whole else [-1]
+    """Return saved whole numbers, none below 0; refuse those of another audit."""
+    values = _saved(saved, name)
+    whole = values.shape == (size,) and values.dtype.kind in "iub"
+    counts = [int(each) for each in values.tolist()] if whole else [-1]
     if min(counts, default=0) < 0:
         raise InvalidInputError(
-            f"saved numbers {name!r} must be {size} counts, got {found.dtype} of shape "
-            f"{found.shape}; they belong to another audit"
+            f"saved numbers {name!r} must be {size} counts, got {values.dtype} of "
+            f"shape {values.shape}; they belong to another audit"
         )
     return counts
 

@@ -1,13 +1,13 @@
-"""How much noise a step's sums show, canaries in them or not.
+"""Estimates the noise of a step from its sums, whether or not they hold canaries.
 
-A guesser that believed the claimed noise would overlook noise that is too small, so it
-measures: the distance between the quartiles of the sums over all coordinates. Canaries
-that joined widen it, the more so the more of them share a coordinate; how much is known
-from the law of joining, as every coin is fair. So the distance is computed for noise of
-every size, and the size is read off backwards. The middle of the sums does not matter,
-and neither do a few coordinates that hold anything else.
+A guesser that trusted the claimed noise would overlook noise that is too small, so it
+measures: the distance between the quartiles of the sums over all coordinates. Sampled
+canaries widen it, more so if more of them share a coordinate; by how much follows from
+the sampling distribution, as every coin is fair. So the distance is computed for noise
+of every size, and inverted. The centre of the sums does not matter, nor do a few
+coordinates with other content.
 
-An estimate that is off costs power, never validity, as it is a function of the output.
+A wrong estimate costs power, never validity, as it is a function of the output.
 """
 
 from typing import Self, final
@@ -22,17 +22,17 @@ from dpaudit.mechanisms.exchangeable import log_fair
 __all__ = ["NoiseScale", "quartile_distance"]
 
 _LEAST, _MOST, _SIZES = 1e-3, 1e3, 240  # of the clipping norm; sizes in the table
-_ENOUGH = 1 << 12  # coordinates that are looked at: they measure to two percent
+_ENOUGH = 1 << 12  # coordinates that are used: they measure to two percent
 _HALVINGS = 60
 
 
 @final
 class NoiseScale:
-    """Reads the noise off the distance between quartiles.
+    """Estimates the noise from the distance between quartiles.
 
     Args:
-        values: What canaries may put into a sum.
-        probabilities: Of each of them.
+        values: The possible contributions of canaries to a sum.
+        probabilities: The probability of each.
 
     Example:
         >>> from dpaudit.dpsgd.sampling import Poisson
@@ -48,26 +48,26 @@ class NoiseScale:
     ) -> None:
         sizes = np.geomspace(_LEAST, _MOST, _SIZES)
         low, high = (_quantiles(p, sizes, values, probabilities) for p in (0.25, 0.75))
-        # Whole numbers have steps, so that little noise of any size may look the same:
-        # the largest is taken, which makes a guesser less sure than it could be.
+        # Sums of canaries are discrete, so small noise of different sizes may give the
+        # same distance: the largest is taken, which makes a guesser less confident.
         widths = np.minimum.accumulate(np.maximum(high - low, 1e-12)[::-1])[::-1]
         last = np.append(np.diff(widths) > 0, True)
         self._log_sizes, self._log_widths = np.log(sizes[last]), np.log(widths[last])
 
     @classmethod
     def of_distribution(cls, distribution: SumDistribution) -> Self:
-        """Return what reads steps that canaries, each with a fair coin, join so."""
+        """Return the estimator for canaries with fair coins, sampled in this way."""
         coins = np.exp(log_fair(len(distribution.log_probabilities) - 1))
         return cls(distribution.sums, coins @ np.exp(distribution.log_probabilities))
 
     def of(self, width: float) -> float:
-        """Return the standard deviation of noise that shows such a distance."""
+        """Return the standard deviation of the noise for such a distance."""
         log_width = np.log(max(width, 1e-12))
         return float(np.exp(np.interp(log_width, self._log_widths, self._log_sizes)))
 
 
 def quartile_distance(sums: NDArray[np.float64]) -> float:
-    """Return the distance between the quartiles; of very many sums, of some.
+    """Return the distance between the quartiles, of a subset if there are many sums.
 
     Example:
         >>> quartile_distance(np.arange(101.0))

@@ -1,25 +1,25 @@
-"""Whose turn it is to join a step, where that is known to everybody.
+"""Public participation schedules: which records may participate in which step.
 
-In a fixed order, in cohorts, once every ``b`` steps: much training does not sample, or
-samples only among those whose turn it is. Canaries are divided into *cohorts*, and the
-cohorts take turns. Whoever has its turn joins, or joins with a chance if the training
-samples within turns (cyclic Poisson sampling). A user who may take part in so many
-rounds at most does not join any more once they are used up.
+Much training does not sample, or samples only within a fixed schedule: in a fixed
+order, in cohorts, once every ``b`` steps. Canaries are divided into *cohorts* that
+alternate. In its scheduled steps a cohort's records all participate, or are sampled
+independently (cyclic Poisson sampling). A user with a maximum number of rounds stops
+participating when it is reached.
 
-| what is known as | every | cohorts | most | sampled |
+| known as | every | cohorts | most | sampled |
 |---|---|---|---|---|
 | full batch | 1 | 1 | | no |
-| once, at a known place of T steps | T | T | | no |
+| once, at a known one of T steps | T | T | | no |
 | every b-th step | b | 1 | | no |
-| cyclic, or fixed cohorts that take turns | b | b | | no |
+| cyclic, or fixed cohorts that alternate | b | b | | no |
 | cyclic Poisson sampling | b | b | | yes |
 | sampled users, k rounds at most | 1 | 1 | k | yes |
 
-A turn with a strategy of correlated noise (``strategy``) has a *signal*: the length of
-what a canary puts into independent noise. The largest is the sensitivity if no inner
-product of two columns of the strategy is negative: then joining in all turns is the
-worst. Else, as with negative coefficients, joining in some of them may be more, and so
-may putting in different signs.
+A schedule with a strategy of correlated noise (``strategy``) has a *signal*: the norm
+of a canary's contribution relative to independent noise. The largest is the sensitivity
+if no inner product of two columns of the strategy is negative: then participating in
+all scheduled steps is the worst case. Otherwise, as with negative coefficients, some of
+the steps, or contributions of different signs, may give more.
 """
 
 from functools import lru_cache
@@ -45,15 +45,15 @@ def weights(
     *,
     steps: int | None = None,
 ) -> Floats:
-    """Return by what each cohort's matched filter multiplies a step's sum.
+    """Return the weight of a step's sum in each cohort's matched filter.
 
-    That is the step's row of ``C^T C u``, with ``u`` the turns of the cohort.
+    That is the step's row of ``C^T C u``, with ``u`` the steps of the cohort.
 
     Args:
-        participation: Who joins when.
-        strategy: How noise is correlated.
-        step: Which step.
-        steps: How many there are; as the strategy says if left out.
+        participation: The participation schedule.
+        strategy: The strategy that correlates the noise.
+        step: The step.
+        steps: The number of steps; by default the strategy's.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
@@ -68,18 +68,18 @@ def weights(
     mine = (cohort < participation.cohorts) & (since >= 0)
     if participation.most is not None:
         mine &= since // participation.every < participation.most
-    found = np.bincount(cohort[mine], row[mine], minlength=participation.cohorts)
-    return np.asarray(found, np.float64)
+    total = np.bincount(cohort[mine], row[mine], minlength=participation.cohorts)
+    return np.asarray(total, np.float64)
 
 
-@lru_cache(maxsize=16)  # a plan asks again and again
+@lru_cache(maxsize=16)  # a plan needs it repeatedly
 def signals(participation: Participation, strategy: Strategy, steps: int) -> Floats:
-    """Return ``|C u|`` for each cohort: what its canaries are to independent noise.
+    """Return ``|C u|`` for each cohort: a canary's signal in independent noise.
 
     Args:
-        participation: Who joins when, for certain.
-        strategy: How noise is correlated.
-        steps: How many steps.
+        participation: The participation schedule, without sampling.
+        strategy: The strategy that correlates the noise.
+        steps: The number of steps.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Independent
@@ -93,25 +93,25 @@ def signals(participation: Participation, strategy: Strategy, steps: int) -> Flo
             squares[cohort] += weights(participation, strategy, step, steps=steps)[
                 cohort
             ]
-    found = np.sqrt(np.maximum(squares, 0.0))
-    found.setflags(write=False)  # it is kept for the next who asks
-    return found
+    norms = np.sqrt(np.maximum(squares, 0.0))
+    norms.setflags(write=False)  # it is cached
+    return norms
 
 
 def separated_sensitivity(
     strategy: Strategy, *, steps: int, separation: int, most: int | None = None
 ) -> float:
-    """Return the largest ``|C u|`` over all ways to join with steps in between.
+    """Return the largest ``|C u|`` over participations with a minimum separation.
 
     Args:
-        strategy: How noise is correlated; with ``separation`` bands or fewer, so that
-            no two joins meet in any step.
-        steps: How many steps.
-        separation: From one join to the next at least.
-        most: How many joins at most; no limit if left out.
+        strategy: The strategy, with at most ``separation`` bands, so that no two
+            participations overlap in any step.
+        steps: The number of steps.
+        separation: The minimum number of steps from one participation to the next.
+        most: The maximum number of participations; by default no limit.
 
     Raises:
-        InvalidInputError: The strategy has more bands, which needs other methods.
+        InvalidInputError: The strategy has more bands, which is not supported.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
@@ -129,7 +129,7 @@ def separated_sensitivity(
     columns = [strategy.column(t)[: steps - t] for t in range(steps)]
     norms = [float(column @ column) for column in columns]
     times = min(most or steps, -(-steps // separation))
-    best = np.zeros(steps + separation + 1)  # from a step on, one join after the other
+    best = np.zeros(steps + separation + 1)  # from each step on
     for _ in range(times):
         now = np.zeros_like(best)
         for t in range(steps - 1, -1, -1):

@@ -1,17 +1,19 @@
-"""How included canaries join a step, as a law of the noiseless sum.
+"""How canaries are sampled for a step, as the distribution of the noiseless sum.
 
 A coordinate holds ``s`` Dirac canaries, each a gradient of one clipping norm in that
-coordinate and nothing else. Which of them join a step is secret; all that the step's
-noisy sum shows of it is the sum ``j`` of those that do. Its law depends on the coins
-only through the number ``N`` of ones, so a way of joining is the matrix ``P[j | N]``:
+coordinate and 0 elsewhere. Which of them are sampled in a step is secret; the step's
+noisy sum depends on it only through the sum ``j`` of those that are. The distribution
+of ``j`` depends on the coins only through the number ``N`` of ones, so a sampling
+scheme is the matrix ``P[j | N]``:
 
-* Poisson sampling: an included canary joins with chance ``q``, ``j ~ Bin(N, q)``; the
-  full batch is ``q = 1``.
-* Canaries plus and minus g: coin +1 puts in g, coin -1 puts in -g, each joins with
-  chance ``q``, so ``j`` is ``Bin(N, q)`` less an independent ``Bin(s - N, q)``.
+* Poisson sampling: an included canary is sampled with probability ``q``,
+  ``j ~ Bin(N, q)``; the full batch is ``q = 1``.
+* Canaries plus and minus g: coin +1 inserts g, coin -1 inserts -g, each is sampled with
+  probability ``q``, so ``j`` is ``Bin(N, q)`` minus an independent ``Bin(s - N, q)``.
 * The difference of two steps that were sampled independently.
 
-Chances are kept as logs: with little noise a sum can show what had next to no chance.
+Probabilities are stored as logs: with little noise a sum can be evidence for extremely
+improbable events.
 
 Reference: docs/developer/decisions/0003-posterior.md; for the sampling, Keinan,
 Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 6.
@@ -42,7 +44,7 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumDistribution:
-    """The law of a step's noiseless sum for each number of ones.
+    """The distribution of a step's noiseless sum for each number of ones.
 
     Attributes:
         first: The smallest sum; the others follow by ones.
@@ -59,20 +61,20 @@ class SumDistribution:
 
 
 class IndependentSampling(Protocol):
-    """A way of joining steps that are independent of each other, given the coins."""
+    """A sampling scheme whose steps are independent of each other, given the coins."""
 
     def distribution(self, per_coordinate: int) -> SumDistribution:
-        """Return the law of a step's sum at a coordinate of so many canaries."""
+        """Return the distribution of a step's sum, for so many canaries."""
         ...
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson:
-    """Each included canary joins each step by a draw of its own.
+    """Each included canary is sampled independently in each step.
 
     Attributes:
-        rate: Chance to join a step; 1 for the full batch.
+        rate: The sampling rate; 1 for the full batch.
 
     Example:
         >>> np.exp(Poisson(rate=0.5).distribution(2).log_probabilities)
@@ -87,7 +89,7 @@ class Poisson:
         _validate.probability("rate", self.rate)
 
     def distribution(self, per_coordinate: int) -> SumDistribution:
-        """Return the binomial laws of up to so many included canaries."""
+        """Return the binomial distributions for up to so many included canaries."""
         return SumDistribution(
             first=0, log_probabilities=log_binomial(per_coordinate, self.rate)
         )
@@ -96,10 +98,10 @@ class Poisson:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlusMinus:
-    """Coin +1 puts in a gradient and coin -1 its negative, each by a draw of its own.
+    """Coin +1 inserts a gradient and coin -1 its negative, sampled independently.
 
     Attributes:
-        rate: Chance to join a step; 1 for the full batch.
+        rate: The sampling rate; 1 for the full batch.
 
     Example:
         >>> distribution = PlusMinus(rate=0.5).distribution(1)
@@ -116,7 +118,7 @@ class PlusMinus:
         _validate.probability("rate", self.rate)
 
     def distribution(self, per_coordinate: int) -> SumDistribution:
-        """Return the law of the ones that join less the others that join."""
+        """Return the distribution of the sampled ones minus the sampled others."""
         s = per_coordinate
         plus = log_binomial(s, self.rate)
         rows = [_log_less(plus[n], plus[s - n]) for n in range(s + 1)]
@@ -126,15 +128,15 @@ class PlusMinus:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """The difference of two steps, each joined independently of the other.
+    """The difference of two steps, sampled independently of each other.
 
-    Noise that is used again cancels in it; canaries do not. The differences of steps
-    2 and 1, 4 and 3, and so on are independent given the coins, so their likelihoods
-    multiply. Differences that share a step do not: a guesser may multiply all the
-    same, as it may do anything with an output, but will be surer than it should be.
+    Reused noise cancels in it; canaries do not. The differences of steps 2 and 1, 4 and
+    3, and so on are independent given the coins, so their likelihoods multiply.
+    Differences that share a step are dependent: a guesser may still multiply their
+    likelihoods, as any function of an output is valid, but will be overconfident.
 
     Attributes:
-        of: How canaries join each of the two steps.
+        of: How canaries are sampled in each of the two steps.
 
     Example:
         >>> distribution = Differences(of=Poisson(rate=0.5)).distribution(1)
@@ -146,7 +148,7 @@ class Differences:
     of: IndependentSampling
 
     def distribution(self, per_coordinate: int) -> SumDistribution:
-        """Return the law of a step's sum less another's."""
+        """Return the distribution of a step's sum minus another's."""
         rows = self.of.distribution(per_coordinate).log_probabilities
         return SumDistribution(
             first=1 - rows.shape[1],
@@ -171,18 +173,18 @@ def log_binomial(most: int, rate: float) -> NDArray[np.float64]:
 @lru_cache(maxsize=16)
 def _log_choose(most: int) -> NDArray[np.float64]:
     """Return ln of n choose j in row n, column j; minus infinity for j above n."""
-    found = np.full((most + 1, most + 1), -np.inf)
+    log_choose = np.full((most + 1, most + 1), -np.inf)
     for n in range(most + 1):
-        # Logs of exact whole numbers: over a million steps, log-gammas would show.
-        found[n, : n + 1] = [log(comb(n, j)) for j in range(n + 1)]
-    found.setflags(write=False)  # it is kept for the next who asks
-    return found
+        # Logs of exact integers: over a million steps, errors of log-gamma add up.
+        log_choose[n, : n + 1] = [log(comb(n, j)) for j in range(n + 1)]
+    log_choose.setflags(write=False)  # it is cached
+    return log_choose
 
 
 def _log_less(
     plus: NDArray[np.float64], minus: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the log law of a whole number from 0 up less an independent one."""
+    """Return the log distribution of a count minus an independent one."""
     terms = np.full((len(plus) + len(minus) - 1, len(minus)), -np.inf)
     for i, probability in enumerate(minus[::-1]):
         terms[i : i + len(plus), i] = plus + probability

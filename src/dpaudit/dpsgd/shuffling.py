@@ -1,22 +1,22 @@
-"""Epochs: each included canary joins exactly one of an epoch's batches.
+"""Shuffled epochs: each included canary is in exactly one of an epoch's batches.
 
-The batches of an epoch are not independent, as a canary that joined one joins no other.
-But they can be seen one after the other. Let ``E_t(N)`` be the likelihood of the first
-``t`` batches if ``N`` canaries are in them, anywhere. The ``t``-th holds ``j`` of these
-with a chance ``P_t[j | N]`` that the shuffle alone decides, and the others are in those
-before, so
+The batches of an epoch are not independent, as a canary in one is in no other. But they
+can be processed one after the other. Let ``E_t(N)`` be the likelihood of the first
+``t`` batches if these hold ``N`` canaries in total. The ``t``-th holds ``j`` of them
+with a probability ``P_t[j | N]`` that only depends on the shuffle, and the others are
+in earlier batches, so
 
     E_t(N) = sum_j P_t[j | N] exp(-(x_t - j)^2 / (2 s^2)) E_{t-1}(N - j).
 
-After all ``K`` batches ``E_K`` is the likelihood. In the midst of an epoch canaries may
-also be in batches yet to come, and it is an average of ``E_t`` over how many are. Every
-step is an average, so it is kept as logs without drift. It equals
+After all ``K`` batches ``E_K`` is the likelihood. Within an epoch canaries may also be
+in later batches, and the likelihood is an average of ``E_t`` over how many are. Every
+step is an average, so logs can be stored without drift. The likelihood equals
 ``N! [z^N] prod_t sum_j exp(...) (z/K)^j / j!`` if canaries choose their batches
 independently. Epochs are shuffled independently: their likelihoods multiply.
 
-A batch of ``b`` records leaves a canary ``b - 1`` places if another is in it already:
-``j`` is hypergeometric. Without a size it is binomial, as in batches without limit; the
-two differ by about one part in ``b``.
+A batch of ``b`` records has ``b - 1`` places left for a canary if it already holds
+another: ``j`` is hypergeometric. Without a batch size it is binomial; the two differ by
+about one part in ``b``.
 """
 
 from dataclasses import dataclass
@@ -47,10 +47,10 @@ Floats: TypeAlias = NDArray[np.float64]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffling:
-    """Each included canary joins one batch of every epoch.
+    """Each included canary is in one batch of every epoch.
 
     Attributes:
-        batches: Batches of an epoch.
+        batches: Batches per epoch.
         records_per_batch: Size of each; infinity if canaries choose independently.
 
     Example:
@@ -77,16 +77,16 @@ class Shuffling:
             )
 
     def log_split(self, most: int, *, part: int, rest: int) -> Floats:
-        """Return how canaries in ``part + rest`` batches fall to the first ``part``.
+        """Return how many canaries of ``part + rest`` batches are in the first part.
 
         Args:
             most: The largest number of canaries.
-            part: Batches that are looked at.
+            part: The first batches.
             rest: The other batches.
 
         Returns:
-            ``ln P[j | N]`` in row ``N``, column ``j``; nothing but minus infinity for
-            ``N`` that the batches cannot hold.
+            ``ln P[j | N]`` in row ``N``, column ``j``; all minus infinity for an ``N``
+            that the batches cannot hold.
         """
         n = np.arange(most + 1)[:, np.newaxis]
         j = np.arange(most + 1)
@@ -97,14 +97,14 @@ class Shuffling:
         return np.where(every == -inf, -inf, probabilities - np.maximum(every, -1e300))
 
     def _log_places(self, batches: int, most: int) -> Floats:
-        """Return the log of how much canaries are kept from being together.
+        """Return the log of the factor by which batch sizes limit canaries together.
 
-        It is ``(1 - 1/m) (1 - 2/m) ...`` over all canaries but the first, with ``m``
-        the records of the batches: 1 if there is no limit.
+        The factor is ``(1 - 1/m) (1 - 2/m) ...`` over all canaries but the first, with
+        ``m`` the records of the batches: 1 if there is no limit.
         """
         records = batches * self.records_per_batch if batches else inf
         free = np.maximum(0.0, 1 - np.arange(most) / records)
-        with np.errstate(divide="ignore"):  # no place left is meant
+        with np.errstate(divide="ignore"):  # log 0 is intended: no place is left
             return np.concatenate([[0.0], np.cumsum(np.log(free))])
 
 
@@ -113,7 +113,7 @@ class ShuffledLikelihood:
     """Log-likelihoods of the number of ones at each coordinate, batch by batch.
 
     Args:
-        coordinates: How many coordinates.
+        coordinates: The number of coordinates.
         per_coordinate: Canaries at each.
         shuffling: How an epoch is divided into batches.
 
@@ -148,8 +148,8 @@ class ShuffledLikelihood:
 
         Args:
             sums: The noisy sum at each coordinate, over the clipping norm.
-            scale: Standard deviation of what is not canaries, over the clipping norm:
-                one for all coordinates or one for each.
+            scale: Standard deviation of everything but canaries, over the clipping
+                norm: one for all coordinates or one for each.
         """
         scales = checked_step(sums, scale, self._past.shape[1])
         split = self._shuffling.log_split(self._most, part=1, rest=self._seen)
@@ -163,7 +163,7 @@ class ShuffledLikelihood:
         if self._seen == self._shuffling.batches:
             self._past += self._epoch
             self._past -= self._past.max(axis=0)
-            self._epoch.fill(0.0)  # no batch holds no canary, for certain
+            self._epoch.fill(0.0)  # zero batches hold 0 canaries with probability 1
             self._seen = 0
 
     @property
@@ -177,7 +177,7 @@ class ShuffledLikelihood:
         return np.ascontiguousarray(self._past.T + np.transpose(rows))
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state, as arrays that ``restore`` takes."""
         return {
             "past": self._past.copy(),
             "epoch": self._epoch.copy(),
@@ -185,7 +185,7 @@ class ShuffledLikelihood:
         }
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        """Continue from what ``saved`` returned; call before any step is observed."""
         self._past = saved_rows(saved, "past", self._past.shape)
         self._epoch = saved_rows(saved, "epoch", self._epoch.shape)
         (self._seen,) = saved_counts(saved, "batches_seen", 1)
@@ -201,14 +201,14 @@ def _joined(split: Floats, kernel: Floats, before: Floats) -> Floats:
     kernel = kernel - kernel.max(axis=0)
     before = before - before.max(axis=0)
     probabilities, here, there = np.exp(split), np.exp(kernel), np.exp(before)
-    found = np.empty_like(before)
-    for n in range(len(found)):
+    joined = np.empty_like(before)
+    for n in range(len(joined)):
         now = slice(0, n + 1)
         total = np.einsum("j,jc,jc->c", probabilities[n, now], here[now], there[n::-1])
         low = np.flatnonzero(total <= SAFE)
         total[low] = 1.0
-        found[n] = np.log(total)
+        joined[n] = np.log(total)
         if len(low):
             terms = kernel[now, low] + before[n::-1][:, low] + split[n, now, np.newaxis]
-            found[n, low] = log_sum(terms.T)
-    return found
+            joined[n, low] = log_sum(terms.T)
+    return joined

@@ -1,25 +1,24 @@
-"""How the noise of steps is correlated: a strategy, and what a canary is to it.
+"""Strategies of matrix mechanisms, which correlate the noise of different steps.
 
 A matrix mechanism (DP-FTRL, BandMF) adds ``C^-1 z`` to the sums of its ``T`` steps:
-``z`` is independent Gaussian noise and ``C``, the *strategy*, a lower triangular matrix
-that everybody knows. Noise of one step is taken back in later ones, so that a model,
-which adds steps up, sees less of it. Whoever multiplies the sums of a coordinate by
-``C`` gets independent noise again,
+``z`` is independent Gaussian noise and ``C``, the *strategy*, a public lower triangular
+matrix. Noise of one step is cancelled in later ones, so that a model, which adds steps
+up, sees less of it. Multiplying the sums of a coordinate by ``C`` makes the noise
+independent again,
 
-    C (joins + C^-1 z) = C joins + z,
+    C (u + C^-1 z) = C u + z,
 
-so to an observer a canary that joins steps ``u`` is the vector ``C u`` in independent
-noise. If ``u`` is known that is one Gaussian number, the *matched filter*
+so to an observer a canary that participates in steps ``u`` is the vector ``C u`` in
+independent noise. If ``u`` is known that is one Gaussian number, the *matched filter*
 ``(C u) . (C sums) = (C^T C u) . sums``, with mean ``|C u|^2`` and standard deviation
-``sigma |C u|``: weights for the steps that are known beforehand, so nothing is kept of
-a step. Where no inner product of two columns of ``C`` is negative, the largest
-``|C u|`` over the ways to join that are allowed is the sensitivity that an accountant
-must divide by. Where one is, as with negative entries, a record that puts opposite
-gradients into two steps may show more, and the largest ``|C u|`` is a lower bound of
-the sensitivity.
+``sigma |C u|``: the weights of the steps are known beforehand, so no step is stored. If
+no inner product of two columns of ``C`` is negative, the largest ``|C u|`` over the
+allowed participations is the sensitivity that an accountant must divide by. Otherwise,
+as with negative entries, a record that contributes opposite gradients to two steps may
+have more influence, and the largest ``|C u|`` is a lower bound on the sensitivity.
 
-Only columns of ``C`` are asked for, so that a *banded* strategy, whose columns are
-short, costs the same whatever the number of steps.
+Only columns of ``C`` are used, so a *banded* strategy, whose columns are short, costs
+the same whatever the number of steps.
 
 Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified)
 Banded Matrix Factorization", https://arxiv.org/abs/2306.08153; Dvijotham, McMahan,
@@ -56,7 +55,7 @@ __all__ = [
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_MOST_DENSE = 1 << 12  # steps of a matrix that is kept as it is
+_MOST_DENSE = 1 << 12  # steps of a matrix that is stored in full
 
 
 class Strategy(Protocol):
@@ -64,16 +63,16 @@ class Strategy(Protocol):
 
     @property
     def steps(self) -> int | None:
-        """How many steps it is for; None if for any number."""
+        """The number of steps it is for; None for any number."""
         ...
 
     @property
     def bands(self) -> int:
-        """How many entries a column has at most, from the diagonal down."""
+        """The largest number of entries of a column, from the diagonal down."""
         ...
 
     def column(self, step: int) -> Floats:
-        """Return the entries of a column from the diagonal down, ``bands`` at most."""
+        """Return a column's entries from the diagonal down, at most ``bands``."""
         ...
 
     def __hash__(self) -> int: ...
@@ -82,7 +81,7 @@ class Strategy(Protocol):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Independent:
-    """Noise of its own in every step: the identity.
+    """Independent noise in every step: the identity matrix.
 
     Example:
         >>> Independent().column(3)
@@ -91,15 +90,15 @@ class Independent:
 
     @property
     def steps(self) -> None:
-        """Any number."""
+        """None, for any number of steps."""
         return
 
     @property
     def bands(self) -> int:
-        """The diagonal."""
+        """1: only the diagonal."""
         return 1
 
-    def column(self, step: int) -> Floats:  # noqa: ARG002 (all are alike)
+    def column(self, step: int) -> Floats:  # noqa: ARG002 (all are the same)
         """Return the diagonal's entry."""
         return np.ones(1)
 
@@ -114,9 +113,9 @@ class Toeplitz:
 
     Attributes:
         coefficients: From the diagonal down; as many as there are bands.
-        steps: How many steps.
-        normalized: Whether columns that the end cuts off are scaled to the length of
-            the others.
+        steps: The number of steps.
+        normalized: Whether columns that the end cuts off are scaled to the norm of the
+            others.
 
     Example:
         >>> strategy = Toeplitz(coefficients=(1.0, 0.5), steps=3)
@@ -147,11 +146,11 @@ class Toeplitz:
 
     @property
     def bands(self) -> int:
-        """How many coefficients there are."""
+        """The number of coefficients."""
         return len(self.coefficients)
 
     def column(self, step: int) -> Floats:
-        """Return the coefficients, as far as there are steps left."""
+        """Return the coefficients, cut off at the last step."""
         column = self._values[: self.steps - step]
         if self.normalized and len(column) < len(self._values):
             return column * (length(self._values) / length(column))
@@ -164,11 +163,11 @@ class Toeplitz:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Matrix:
-    """Any lower triangular matrix, for so many steps that it can be kept.
+    """Any lower triangular matrix that is small enough to be stored.
 
     Attributes:
         rows: The matrix; a copy is made.
-        bands: How far down any column goes.
+        bands: The number of bands, including the diagonal.
 
     Example:
         >>> Matrix(rows=[[1.0, 0.0], [0.5, 2.0]]).column(0)
@@ -203,7 +202,7 @@ class Matrix:
 
     @property
     def steps(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return len(self.rows)
 
     def column(self, step: int) -> Floats:
@@ -215,10 +214,10 @@ class Matrix:
 
 
 def strategy_setting(strategy: Strategy | None) -> StrategySetting | None:
-    """Return what a design records of a strategy; None if noise is independent.
+    """Return the setting that a design records; None if noise is independent.
 
-    Of a Toeplitz strategy that is all of it, of any other its size, and the hash of its
-    numbers if it is for a known number of steps.
+    A Toeplitz strategy is recorded in full, any other by its size, and by the hash of
+    its entries if it is for a known number of steps.
 
     Example:
         >>> strategy_setting(Toeplitz(coefficients=(1.0, 0.5), steps=3))
@@ -249,12 +248,12 @@ def strategy_setting(strategy: Strategy | None) -> StrategySetting | None:
 
 
 def gram_row(strategy: Strategy, step: int, steps: int) -> tuple[int, Floats]:
-    """Return a row of C^T C, where it is not 0: the first column, and the entries.
+    """Return the nonzero part of a row of C^T C: its first column, and its entries.
 
     Args:
         strategy: ``C``.
-        step: Which row.
-        steps: How many steps there are.
+        step: The row.
+        steps: The number of steps.
 
     Example:
         >>> gram_row(Toeplitz(coefficients=(1.0, 0.5), steps=3), 1, 3)
@@ -263,25 +262,25 @@ def gram_row(strategy: Strategy, step: int, steps: int) -> tuple[int, Floats]:
     column = strategy.column(step)[: steps - step]
     first = max(0, step - strategy.bands + 1)
     last = min(steps, step + len(column))
-    found = np.zeros(last - first)
+    products = np.zeros(last - first)
     for other in range(first, last):
         theirs = strategy.column(other)[: steps - other]
         low, high = max(step, other), min(step + len(column), other + len(theirs))
         if low < high:
             ours = column[low - step : high - step]
-            found[other - first] = ours @ theirs[low - other : high - other]
-    return first, found
+            products[other - first] = ours @ theirs[low - other : high - other]
+    return first, products
 
 
 @final
 class Whitening:
-    """Multiplies what steps show by a strategy, one step at a time.
+    """Multiplies the outputs of steps by a strategy, one step at a time.
 
-    Keeps as many steps as there are bands, and no more.
+    Stores only as many steps as there are bands.
 
     Args:
         strategy: ``C``.
-        coordinates: How many numbers a step shows.
+        coordinates: The number of values that a step outputs.
 
     Example:
         >>> whitening = Whitening(Toeplitz(coefficients=(1.0, 0.5), steps=3), 1)
@@ -296,22 +295,22 @@ class Whitening:
 
     @property
     def diagonal(self) -> float:
-        """What the coming step is multiplied by itself."""
+        """The diagonal entry of ``C`` for the next step."""
         return float(self._strategy.column(self.step)[0])
 
     def add(self, shown: NDArray[np.number]) -> Floats:
-        """Return the step's part of C times what was shown."""
+        """Return the step's row of C times the outputs so far."""
         s, t = self._strategy, self.step
-        found: Floats = np.multiply(shown, s.column(t)[0], dtype=np.float64)
+        whitened: Floats = np.multiply(shown, s.column(t)[0], dtype=np.float64)
         for back in range(1, min(t, len(self.recent)) + 1):
             column = s.column(t - back)
             if back < len(column):
-                found += column[back] * self.recent[-back]
+                whitened += column[back] * self.recent[-back]
         if len(self.recent):
             self.recent = np.roll(self.recent, -1, axis=0)
             self.recent[-1] = shown
         self.step += 1
-        return found
+        return whitened
 
 
 def length(vector: Floats) -> float:

@@ -1,23 +1,23 @@
 """DP-SGD with Dirac canaries as a mechanism: coins in, noisy sums out.
 
 ``d`` coordinates hold ``s`` canaries each; canary ``i`` is at coordinate ``i // s``. In
-every step the canaries that join are summed and Gaussian noise is added. The output is
+every step the sampled canaries are summed and Gaussian noise is added. The output is
 not the sums of all steps but what a guesser needs of them: the likelihood of the number
-of ones at each coordinate, which decides the best guesses, adaptive or not, and the sum
-over steps, by which the paper's guesser sorts. What privacy the sums have is for an
-accountant to say.
+of ones at each coordinate, which determines the best guesses, adaptive or not, and the
+sum over steps, by which the paper's guesser sorts. The privacy of the sums is for an
+accountant to compute.
 
-The model's gradients do not depend on earlier steps, so nothing is trained, and the
-sums can be drawn exactly without any canary: all that a step's sum shows of the
-canaries is how many joined. That number is drawn for each coordinate, by inverting its
+The gradients do not depend on earlier steps, so nothing is trained, and the
+sums can be drawn exactly without individual canaries: a step's sum depends on them only
+through the number sampled. That number is drawn for each coordinate by inverting its
 distribution function at a uniform number, and normal noise is added.
 
 Coordinates are drawn in blocks of 1024, each from a generator of its own: the seed's
-child whose spawn key is the block's number. Every step takes as many numbers from it
-whatever the coins, and always for the whole block, so any stretch of coordinates can be
-drawn alone, or with others, or before more steps, and is the same. So coordinates are
-worked through in stretches, each over all steps while it is in the cache, and no step
-is kept.
+child whose spawn key is the block's number. Every step takes the same amount of random
+numbers whatever the coins, and always for the whole block, so any range of coordinates
+gives the same values whether drawn alone, with others, or before more steps. So
+coordinates are processed in ranges, each over all steps while it is in the cache, and
+no step is stored.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 6.
 """
@@ -50,17 +50,17 @@ __all__ = [
 
 SimulatedSampling: TypeAlias = Poisson | PlusMinus | Shuffling
 
-_BLOCK = 1024  # coordinates; with another, the same seed would give another run
+_BLOCK = 1024  # coordinates; changing it would change the runs of a given seed
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenSums:
-    """What was seen of the noisy sums.
+    """The observed summary of the noisy sums.
 
     Attributes:
-        log_likelihood: ``ln L(N)`` in row of the coordinate and column N, from 0 to the
-            canaries of a coordinate, up to a constant of the row.
+        log_likelihood: ``ln L(N)``, a row for each coordinate and a column for each N
+            from 0 to the canaries of a coordinate, up to a constant of the row.
         total: The sum over all steps at each coordinate, over the clipping norm.
     """
 
@@ -76,13 +76,13 @@ class DiracSums:
     Reference: Keinan, Shenfeld and Ligett, "alg:dp-sgd", "subsec:experiments".
 
     Attributes:
-        coordinates: How many coordinates hold canaries.
+        coordinates: The number of coordinates with canaries.
         per_coordinate: Canaries at each.
-        sampling: How canaries join the steps.
-        sigma: Standard deviation of the noise, over the clipping norm.
-        steps: How many steps.
-        first: Number of the first coordinate, if this is a shard of many; shards with
-            generators in the same state are stretches of the same run.
+        sampling: How canaries are sampled in the steps.
+        sigma: Noise multiplier: standard deviation of the noise over the clipping norm.
+        steps: The number of steps.
+        first: Index of the first coordinate, if this is one of several shards; shards
+            with generators in the same state are parts of the same run.
 
     Example:
         >>> mechanism = DiracSums(
@@ -117,7 +117,7 @@ class DiracSums:
 
     @property
     def pairs(self) -> Pairs:
-        """The pair vector: a canary and none, or a canary and its negative."""
+        """The pair of alternatives: a canary and none, or a canary and its negative."""
         match self.sampling:
             case Poisson() | Shuffling():
                 x, adjacency = 0, Adjacency.ADD_REMOVE
@@ -128,7 +128,7 @@ class DiracSums:
         return Pairs(x=np.int8(x), y=np.int8(1), adjacency=adjacency)
 
     def run(self, data: Records, rng: np.random.Generator) -> SeenSums:
-        """Return what is seen of the sums of the canaries in the data."""
+        """Return the observed sums of the canaries in the data."""
         d, s = self.coordinates, self.per_coordinate
         if np.shape(data) != (d * s,):
             raise InvalidInputError(
@@ -147,7 +147,7 @@ class DiracSums:
         return canary_log_odds(output.log_likelihood)
 
     def posterior(self, output: SeenSums) -> ExchangeablePosterior:
-        """Return what an output says, ready to learn coins."""
+        """Return the posterior of the coins, which revealed coins can update."""
         return ExchangeablePosterior(output.log_likelihood)
 
     def _see(
@@ -157,7 +157,7 @@ class DiracSums:
         seen: SeenSums,
         part: slice,
     ) -> None:
-        """Work through all steps of a stretch of coordinates."""
+        """Process all steps of a range of coordinates."""
         likelihood = likelihood_for_sampling(
             coordinates=part.stop - part.start,
             per_coordinate=self.per_coordinate,
@@ -181,7 +181,7 @@ def canary_log_odds(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ln P[S = +1 | seen] / P[S = -1 | seen] for each canary.
 
     Args:
-        log_likelihood: ``ln L(N)`` in row of the coordinate and column N.
+        log_likelihood: ``ln L(N)``, a row for each coordinate, a column for each N.
 
     Example:
         >>> canary_log_odds(np.array([[0.0, 2.0], [1.0, 0.0]]))
@@ -189,7 +189,7 @@ def canary_log_odds(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     s = log_likelihood.shape[1] - 1
     first = np.arange(len(log_likelihood)) * s
-    # All canaries of a coordinate are alike.
+    # All canaries of a coordinate have the same log-odds.
     return np.repeat(ExchangeablePosterior(log_likelihood).log_odds(first), s)
 
 
@@ -199,7 +199,7 @@ def likelihood_for_sampling(
     per_coordinate: int,
     sampling: SimulatedSampling | Differences,
 ) -> CountLikelihood | ShuffledLikelihood:
-    """Return the likelihood that belongs to a way of joining, with nothing seen.
+    """Return the likelihood for a sampling scheme, before any step is observed.
 
     Example:
         >>> likelihood = likelihood_for_sampling(
@@ -239,11 +239,12 @@ def simulate_sums(
 
     Args:
         bits: The coins: a row for each coordinate, a column for each of its canaries.
-        sampling: How canaries join the steps.
-        sigma: Standard deviation of the noise, over the clipping norm; may be 0.
-        steps: How many steps.
-        seed: Decides everything, together with the coordinates' numbers.
-        first: Number of the first coordinate, if this is a stretch of many.
+        sampling: How canaries are sampled in the steps.
+        sigma: Noise multiplier: standard deviation of the noise over the clipping norm;
+            may be 0.
+        steps: The number of steps.
+        seed: Determines all draws, together with the coordinates' indices.
+        first: Index of the first coordinate, if this is one of several shards.
 
     Example:
         >>> seed = np.random.SeedSequence(1)
@@ -266,7 +267,7 @@ def simulate_sums(
         _Block(seed, number, ones, first, _joiner(sampling, coins.shape[1]))
         for number in range(first // _BLOCK, (first + len(ones) - 1) // _BLOCK + 1)
     ]
-    # An inner generator, so that what is wrong is said before the first step.
+    # An inner generator, so that invalid arguments are refused before the first step.
     return _steps(blocks, len(ones), sigma, steps)
 
 
@@ -282,7 +283,7 @@ def _steps(
 
 @final
 class _Block:
-    """The coordinates of a block that lie in the stretch."""
+    """The coordinates of a block that lie in the range."""
 
     def __init__(
         self,
@@ -298,13 +299,13 @@ class _Block:
         self._outside = slice(low - first, high - first)
         self._joiner = joiner
         joiner.begin(ones[self._outside])
-        # Two words always: as many keys as numbers, and none the start of another.
+        # Always two words: one key per block number, and none a prefix of another.
         key = (*seed.spawn_key, number >> 32, number & 0xFFFFFFFF)
         child = np.random.SeedSequence(entropy=seed.entropy, spawn_key=key)
         self._rng = np.random.Generator(np.random.PCG64(child))
 
     def draw(self, step: int, sigma: float, sums: NDArray[np.float64]) -> None:
-        """Draw the next step, and write the part that lies in the stretch."""
+        """Draw the next step, and write the part that lies in the range."""
         uniform = self._rng.random(_BLOCK)[self._inside]
         noise = self._rng.standard_normal(_BLOCK)[self._inside]
         here = sums[self._outside]
@@ -313,7 +314,7 @@ class _Block:
 
 
 class _Joiner(Protocol):
-    """Participation uniform numbers into what joins a step at each coordinate."""
+    """Maps uniform numbers to the number of canaries sampled at each coordinate."""
 
     def begin(self, ones: NDArray[np.int64]) -> None: ...
 
@@ -340,7 +341,7 @@ class _Independent:
 
     def draw(
         self,
-        step: int,  # noqa: ARG002 (all steps are alike)
+        step: int,  # noqa: ARG002 (all steps are the same)
         uniform: NDArray[np.float64],
     ) -> NDArray[np.int16]:
         return self._distribution.first + _count(uniform, self._below)
@@ -367,24 +368,24 @@ class _Epochs:
 
 @lru_cache(maxsize=4)
 def _batch(shuffling: Shuffling, most: int, left: int) -> NDArray[np.float64]:
-    """Return what ``_below`` does for the first of the batches that are left."""
+    """Return the result of ``_below`` for the first of the remaining batches."""
     return _below(shuffling.log_split(most, part=1, rest=left - 1))
 
 
 def _below(log_probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return P[at most the i-th sum | N] in row i, column N, for all but the last i."""
     probabilities = np.exp(log_probabilities)
-    found = np.cumsum(probabilities, axis=1)
-    # Rounded sums must not let a uniform number reach what has no chance.
+    cumulative = np.cumsum(probabilities, axis=1)
+    # Rounding must not let a uniform number reach a sum of probability 0.
     beyond = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1] == 0
-    found[:, :-1][beyond[:, 1:]] = 1.0
-    return found[:, :-1].T.copy()
+    cumulative[:, :-1][beyond[:, 1:]] = 1.0
+    return cumulative[:, :-1].T.copy()
 
 
 def _count(
     uniform: NDArray[np.float64], below: NDArray[np.float64]
 ) -> NDArray[np.int16]:
-    """Return how many entries of each column a uniform number reaches."""
+    """Return the number of entries of each column at or below a uniform number."""
     reached = (uniform >= below).view(np.int8)
     counted: NDArray[np.int16] = np.add.reduce(reached, axis=0, dtype=np.int16)
     return counted

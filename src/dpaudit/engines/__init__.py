@@ -1,1 +1,1 @@
-"""Run many independent tasks, and keep what they found."""
+"""Engines that run many independent tasks and yield their results."""

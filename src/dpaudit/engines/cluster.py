@@ -1,18 +1,17 @@
-"""Tasks on a Ray cluster: one that exists, or one made for this process.
+"""Runs tasks on a Ray cluster: an existing one, or one started for this process.
 
-joblib's Ray backend has no streaming results, so the wait loop is written here. As in
-the local engine no more than two tasks per worker are under way or not yet consumed,
-and what a dead worker lost is run again, unless it was under way in too many deaths.
-Tasks that nobody waits for any more run to their end: taking them back can bring the
-process down with Ray (seen with 2.60: "Tried to complete task that was not pending").
+joblib's Ray backend does not stream results, so the wait loop is written here. As in
+the local engine at most two tasks per worker are running or not yet consumed. Tasks
+lost with a dead worker are run again, unless they were running in too many deaths.
+Tasks whose results are no longer wanted run to their end: cancelling them can crash the
+process with Ray (seen with 2.60: "Tried to complete task that was not pending").
 
-Ray connects a process to one cluster at a time. A process that is connected already
-stays so, and its cluster is used; otherwise the first ``map`` connects, and the process
-stays connected for the next one, until it ends. When the node that this process is
-connected through dies, all that was under way is lost: the process connects anew, to
-the same address or to a new cluster of its own, and goes on. Only tasks and results of
-less than 100 kB are safe then: Ray keeps larger ones on the node, and ends a process
-that asks for them.
+Ray connects a process to one cluster at a time. If the process is already connected,
+that cluster is used; otherwise the first ``map`` connects, and the process stays
+connected until it ends. If the node through which this process is connected dies, all
+running tasks are lost: the process reconnects, to the same address or to a new cluster
+of its own, and continues. This only works for tasks and results of less than 100 kB:
+Ray keeps larger ones on the node, and ends a process that requests them.
 """
 
 import logging
@@ -41,7 +40,7 @@ R = TypeVar("R")
 
 _STORE_BYTES = 2**28  # results are small; Ray would reserve a third of the memory
 _KNOCK_SECONDS = 5.0
-_PATIENCE_SECONDS = 60.0  # without a first result, before a word about it
+_PATIENCE_SECONDS = 60.0  # without a first result, until a warning
 _WORKER_LOST = (
     ray_errors.WorkerCrashedError,
     ray_errors.NodeDiedError,
@@ -57,8 +56,8 @@ class RayEngine:
 
     Attributes:
         workers: Tasks that run at once; None for as many as the cluster has CPUs.
-        address: Of a cluster that exists, as ``ray.init`` takes it ("auto" for one on
-            this machine); None for a new one on this machine.
+        address: The address of an existing cluster, as for ``ray.init`` ("auto" for
+            one on this machine); None for a new one on this machine.
     """
 
     workers: int | None = None
@@ -69,7 +68,7 @@ class RayEngine:
             _validate.whole_number("workers", self.workers, least=1)
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """Yield the function's results as they come; see ``Engine``."""
+        """Yield the function's results as they complete; see ``Engine``."""
         waiting = (Try(task) for task in tasks)
         lost: list[Try[T]] = []
         while True:
@@ -83,12 +82,12 @@ class RayEngine:
     def _while_connected(
         self, function: Callable[[T], R], tasks: Iterator[Try[T]]
     ) -> Generator[R, None, list[Try[T]]]:
-        """Yield results until all is done or the node is lost; return what was lost."""
+        """Yield results until all are done or the node is lost; return lost tasks."""
         remote: Any = ray.remote(**_options())(_call)
         most = self._most()
         under_way: dict[Any, Try[T]] = {}
         repeated: list[Try[T]] = []
-        some = False
+        any_done = False
         while True:
             if repeated:
                 tasks, repeated = chain(repeated, tasks), []
@@ -96,9 +95,9 @@ class RayEngine:
                 under_way[remote.remote(function, each.task)] = each
             if not under_way:
                 return []
-            done = _next_done(list(under_way), patient=some)
+            done = _next_done(list(under_way), patient=any_done)
             try:
-                found = ray.get(done)
+                result = ray.get(done)
             except ray_errors.RayTaskError as error:
                 raise error.cause from error
             except ray_errors.LocalRayletDiedError:
@@ -111,14 +110,14 @@ class RayEngine:
                     f"every node: {error}"
                 ) from error
             else:
-                some = True
+                any_done = True
                 del under_way[done]
-                yield found
+                yield result
 
     def _most(self) -> int:
-        """Return how many tasks may be under way: some wait, unless that is too many.
+        """Return how many tasks may be submitted: twice the CPUs, or fewer ``workers``.
 
-        A cluster with more CPUs than workers wanted would run those that wait, too.
+        A cluster with more CPUs than wanted workers would also run waiting tasks.
         """
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         processors = int(resources.get("CPU", 1))
@@ -127,14 +126,14 @@ class RayEngine:
         return 2 * max(1, processors)
 
     def _connect(self) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tells nobody
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
         environment = dict(ONE_THREAD)
         settings: dict[str, Any] = {"address": self.address}
         if self.address is None:
-            # On this machine workers find what this process finds.
+            # Workers on this machine import from the same paths as this process.
             environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
             settings = {
-                "address": "local",  # not whichever cluster Ray finds here
+                "address": "local",  # not an existing cluster that Ray may find
                 "num_cpus": self.workers,
                 "include_dashboard": False,
                 "object_store_memory": _STORE_BYTES,
@@ -155,9 +154,9 @@ class RayEngine:
 
 
 def _options() -> dict[str, Any]:
-    """Return how tasks are run; workers that have one thread already are not replaced.
+    """Return the options of tasks; workers limited to one thread are not replaced.
 
-    Ray starts new workers for tasks whose environment is not that of the connection.
+    Ray starts new workers for tasks whose environment differs from the connection's.
     """
     options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
     connected = ray.get_runtime_context().runtime_env.get("env_vars", {})
@@ -167,7 +166,7 @@ def _options() -> dict[str, Any]:
 
 
 def _next_done(under_way: list[Any], *, patient: bool) -> Any:  # noqa: ANN401 (Ray's)
-    """Return a task that is done; say so if none is for long, from the beginning."""
+    """Return a task that is done; warn if not patient and it takes long."""
     done, _ = ray.wait(under_way, timeout=None if patient else _PATIENCE_SECONDS)
     if not done:
         logging.getLogger("dpaudit").warning(
@@ -179,7 +178,7 @@ def _next_done(under_way: list[Any], *, patient: bool) -> Any:  # noqa: ANN401 (
 
 
 def _knock(address: str | None) -> None:
-    """Raise at once if nobody answers at an address; Ray would try for minutes."""
+    """Raise at once if an address does not answer; Ray would try for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
         place = (host.strip("[]"), int(port))

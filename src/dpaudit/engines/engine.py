@@ -1,7 +1,7 @@
-"""How many independent tasks are run: one verb, whatever does the running.
+"""The interface for running many independent tasks, whatever runs them.
 
-What the engines share is here too: a task is tried again when its worker dies, and
-given up when workers die with it again and again.
+Shared by the engines: a task is retried if its worker dies, and given up if workers die
+with it repeatedly.
 """
 
 import reprlib
@@ -28,15 +28,15 @@ class Engine(Protocol):
     """Runs a function on many tasks, in any order, on any number of workers."""
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """Yield the function's results as they come.
+        """Yield the function's results as they complete.
 
         Tasks are taken from the iterable only as workers become free and results are
-        consumed, so neither tasks nor results pile up.
+        consumed, so neither tasks nor results accumulate.
         """
         ...
 
 
-DEATHS: Final = 3  # of workers, that a task is forgiven
+DEATHS: Final = 3  # of workers, after which a task is still retried
 
 # For speed, and so that floating-point sums do not depend on the number of workers.
 ONE_THREAD: Final = MappingProxyType(
@@ -46,18 +46,18 @@ ONE_THREAD: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Try(Generic[T]):
-    """A task, and in how many deaths of a worker it was under way."""
+    """A task, and the number of worker deaths while it was running."""
 
     task: T
     deaths: int = 0
 
 
 def again(lost: Iterable[Try[T]]) -> list[Try[T]]:
-    """Return the next tries of tasks that were under way when a worker died.
+    """Return the next tries of tasks that were running when a worker died.
 
     Raises:
-        WorkerDiedError: Some were under way in so many deaths that they may be their
-            cause; the error names them.
+        WorkerDiedError: Some were running in so many deaths that they may be the cause;
+            the error names them.
     """
     tries = [Try(each.task, each.deaths + 1) for each in lost]
     suspects = [each.task for each in tries if each.deaths > DEATHS]

@@ -1,13 +1,13 @@
-"""Tasks on the processes of one machine, through loky (joblib's engine).
+"""Runs tasks in processes on one machine, through loky (joblib's engine).
 
-No more than two tasks per worker are ever under way or finished and not yet consumed:
-joblib's own ``generator_unordered`` goes on pulling tasks while nobody consumes the
-results, so the wait loop is written here. Workers are limited to one thread each, for
-speed and so that floating-point sums come out the same for any number of workers.
+At most two tasks per worker are running or not yet consumed: joblib's own
+``generator_unordered`` keeps pulling tasks even if results are not consumed, so the
+wait loop is written here. Workers are limited to one thread each, for speed and so that
+floating-point sums are the same for any number of workers.
 
-When a worker dies, killed or out of memory, loky gives up all its tasks. The pool is
-then built anew and what was lost is run again. Tasks that were under way in too many
-deaths may be their cause: they end the run with an error that names them.
+If a worker dies, killed or out of memory, loky gives up all its tasks. The pool is then
+rebuilt and the lost tasks are run again. Tasks that were running in too many deaths may
+be the cause: they end the run with an error that names them.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -50,11 +50,11 @@ class LocalEngine:
         _validate.whole_number("workers", self.workers, least=1)
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """Yield the function's results as they come; see ``Engine``."""
+        """Yield the function's results as they complete; see ``Engine``."""
         waiting = (Try(task) for task in tasks)
         lost: list[Try[T]] = []
         while True:
-            # Deaths are few: nothing is gained by keeping what is left of a pool.
+            # Deaths are rare: it is not worth keeping the rest of a pool.
             lost = yield from self._until_death(function, chain(lost, waiting))
             if not lost:
                 return
@@ -62,8 +62,8 @@ class LocalEngine:
     def _until_death(
         self, function: Callable[[T], R], tasks: Iterator[Try[T]]
     ) -> Generator[R, None, list[Try[T]]]:
-        """Yield results until all is done or a worker dies; return what was lost."""
-        # Idle workers end by themselves, so that a killed caller leaves none behind.
+        """Yield results until all are done or a worker dies; return lost tasks."""
+        # Idle workers exit by themselves, so that a killed caller leaves none behind.
         pool = loky.ProcessPoolExecutor(
             max_workers=self.workers, timeout=_IDLE_SECONDS, env=dict(ONE_THREAD)
         )
@@ -71,7 +71,7 @@ class LocalEngine:
         lost: list[Try[T]] = []
         try:
             while True:
-                # A broken pool takes no more, and soon gives up all that it has.
+                # A broken pool accepts no more tasks, and soon gives up those it has.
                 free = 0 if lost else 2 * self.workers - len(under_way)
                 for each in islice(tasks, free):
                     try:

@@ -1,8 +1,8 @@
 """The record of an audit, and how others check it.
 
-Before the run, ``register(design, key)`` is published. After it, ``evidence_of`` puts
-together what came of it, ``seal`` writes it, and anyone may ``verify`` it. Signing
-needs the extra ``sign`` and is in ``dpaudit.evidence.signing``.
+Before the run, ``register(design, key)`` is published. After it, ``evidence_of``
+collects the record, ``seal`` writes it, and anyone may ``verify`` it. Signing needs the
+extra ``sign`` and is in ``dpaudit.evidence.signing``.
 """
 
 from dpaudit.evidence.envelope import Envelope, open_envelope

@@ -1,13 +1,13 @@
-"""Whether a result follows from what its evidence holds: all of it is made anew.
+"""Check that a result follows from its evidence by recomputing all of it.
 
-*Coins, tally, bound and verdict* are derived again from guesses, score files or the
-stated tally, and compared with what is stated.
+*Coins, tally, bound and verdict* are recomputed from guesses, score files or the stated
+tally, and compared with the stated values.
 
-*Rules*: a referee refuses guesses as they come in. A record of them is looked at all at
-once: each canary is named once, the turns are those that the rules have, no more
-guesses are made and no more slots taken than were fixed, every stake is one that the
-rules know. Coins do not matter for any of it, so it is checked with a key and without
-one, and it takes memory for the guesses that were made and not for the canaries.
+*Rules*: a referee refuses guesses as they come in, while a transcript is checked as a
+whole: each canary appears once, every turn exists in the rules, there are no more
+guesses and no more slots in use than were fixed, every stake is one that the rules
+allow. None of this depends on the coins, so it is checked with or without a key, and
+memory grows with the number of guesses, not of canaries.
 """
 
 from dataclasses import replace
@@ -69,27 +69,27 @@ __all__ = [
 
 
 def check_runs(stated: Result, design: Design) -> None:
-    """Refuse a bound that does not hold for the game registered.
+    """Refuse a bound that does not hold for the registered game.
 
     Raises:
-        InvalidRunError: It is for another game, or one training is said to be many
-            runs.
+        InvalidRunError: It is for another game, or one training run is declared as
+            many runs.
     """
     check_method(stated.bound.method, design.rules)
     if stated.training is not None and design.runs > 1:
-        raise InvalidRunError("a training is one run, and not a run for every coin")
+        raise InvalidRunError("a training run is one run, not one for each coin")
 
 
 def judged_again(stated: Result, registration: Registration) -> Result:
-    """Return what the stated reading shows, judged by the registered design."""
+    """Return the result of judging the stated reading by the registered design."""
     check_runs(stated, registration.design)
     audit, training = _audit(stated, registration), stated.training
     if training is None:
         return audit
     claim = None if training.accountant is None else training.accountant.claim
     accountant, family = judge_accountant(audit, claim)
-    found = replace(training, accountant=accountant, family=family)
-    return replace(audit, training=found)
+    judged = replace(training, accountant=accountant, family=family)
+    return replace(audit, training=judged)
 
 
 def _audit(stated: Result, registration: Registration) -> Result:
@@ -108,12 +108,14 @@ def _audit(stated: Result, registration: Registration) -> Result:
 def scored_again(
     table: ScoreTable, files: ScoreFiles, *, design: Design, key: Key | None
 ) -> tuple[Reading, ScoreSummary, tuple[Finding, ...]]:
-    """Return what scores say, with the coins of the key, or else those in the files.
+    """Return the reading of scores, with the coins of the key or else of the files.
 
-    With it, their summary and what ties broken against the auditor decided.
+    Also returned: a summary of the scores, and a finding if ties were broken against
+    the auditor.
 
     Raises:
-        InvalidRunError: The table voids the audit, or its coins are not the key's.
+        InvalidRunError: The table makes the run invalid, or its coins are not the
+            key's.
     """
     ties: tuple[Finding, ...] = ()
     if key is not None:
@@ -123,13 +125,13 @@ def scored_again(
         if table.bits is not None and not np.array_equal(table.bits, truth):
             raise InvalidRunError("the coins in the files are not those of the key")
     elif table.bits is not None:
-        truth, said = table.bits, files.coins_were_independent
+        truth, independent = table.bits, files.coins_were_independent
         reading = reading_of_scores(
             table.ids,
             truth,
             table.scores,
             design=design,
-            coins_were_independent=said,
+            coins_were_independent=independent,
         )
         ties = ties_sanity_check(truth, table.scores, design=design)
     else:
@@ -138,7 +140,7 @@ def scored_again(
 
 
 def check_obeyed(transcript: Transcript, key: Key | None) -> None:
-    """Refuse a transcript that no referee would have written.
+    """Refuse a transcript that no referee could have written.
 
     Raises:
         InvalidRunError: It breaks the rules of its design.
@@ -184,7 +186,7 @@ def _check_turns(transcript: Transcript) -> None:
     if not ((turn >= 0).all() and (turn[1:] >= turn[:-1]).all()):
         raise InvalidRunError("turns must come in order")
     last = int(turn.max(initial=0))
-    # Elsewhere turns in which nothing was submitted leave no trace, and do not count.
+    # Under other rules, turns without a submission leave no trace and do not count.
     if rules.turns is not None and last >= rules.turns:
         raise InvalidRunError(f"turn {last} is one that the rules do not have")
     rules.check_turn(transcript.index, turn)
@@ -199,43 +201,44 @@ def _check_stakes(transcript: Transcript) -> None:
 
 
 def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
-    """Check committed chance: one number for each round, and one for the end."""
-    size, held = transcript.design.rules.uniforms_needed, transcript.uniforms
-    if len(held) != size:
+    """Check the committed uniforms: one for each round, and one for the end."""
+    size, uniforms = transcript.design.rules.uniforms_needed, transcript.uniforms
+    if len(uniforms) != size:
         raise InvalidRunError(
-            f"there are {len(held)} uniforms, and the rules need {size}"
+            f"there are {len(uniforms)} uniforms, and the rules need {size}"
         )
-    if key is not None and not np.array_equal(held, key.uniforms(size)):
+    if key is not None and not np.array_equal(uniforms, key.uniforms(size)):
         raise InvalidRunError("the uniforms are not those of the key")
 
 
-# Guesses for which a bound is found again, in seconds and little memory; a number that
-# takes a few bytes to write could take days. Plain counts of one run are quick.
-_MOST = 10**7
-_MOST_COUNTED = 10**10
-_SIMULATED = 0.02  # between machines, of a factor that was simulated
+# Most guesses for which a bound is recomputed, in seconds and with little memory; a
+# number written in a few bytes could take days. Plain counts of one run are quick.
+_MOST_GUESSES = 10**7
+_MOST_GUESSES_COUNTED = 10**10
+# Relative tolerance, between machines, of a factor that was simulated.
+_SIMULATION_TOLERANCE = 0.02
 
 
 def check_guesses(evidence: Evidence, folder: Path | None) -> list[VerificationCheck]:
-    """Check coins, rules and tally, as far as there is something to check them with."""
+    """Check coins, rules and tally, as far as the evidence permits."""
     guesses = evidence.guesses
     try:
-        # First: whatever fits is no longer than what the evidence itself holds.
+        # First: a reading that passes is no longer than the evidence itself.
         check_reading(evidence.result.reading, evidence.registration.design)
     except DpAuditError:
-        return []  # check_bound_follows says so
+        return []  # check_bound_follows reports it
     match guesses:
         case Transcript():
             return _check_transcript(guesses, evidence)
         case ScoreFiles():
             return _check_files(guesses, evidence, folder)
         case None if evidence.redacted:
-            said = "key and guesses were kept back; tallies were not checked"
+            text = "key and guesses were kept back; tallies were not checked"
         case None:
-            said = "the guesses are not part of the evidence; tallies were not checked"
+            text = "the guesses are not part of the evidence; tallies were not checked"
         case _:
             assert_never(guesses)
-    return [unchecked("tally", said)]
+    return [unchecked("tally", text)]
 
 
 def check_bound_follows(
@@ -245,61 +248,61 @@ def check_bound_follows(
 
     Args:
         stated: The result.
-        registered: What it must follow from.
-        scored: Whether the guesses are those of scores, which show nothing else of
-            canaries than what they say of themselves.
+        registered: The registration it must follow from.
+        scored: Whether the guesses come from scores; only the guesses themselves can
+            then show that the canaries had an effect.
     """
     try:
         check_reading(stated.reading, registered.design)
         if _takes_long(stated, registered.design):
             _, made = stated.reading.correct_and_guesses()
-            said = f"{made} guesses are too many to find it again"
-            return [unchecked("bound", said)]
+            text = f"{made} guesses are too many to find it again"
+            return [unchecked("bound", text)]
         derived = judged_again(stated, registered)
     except DpAuditError as error:
         return [fails("bound", f"the result does not follow: {error}")]
     foreign = stated.is_foreign_bound
-    again = _with_bound_of(derived, stated) if foreign else derived
-    odd = differences(_but_guesses(stated), _but_guesses(again))
+    expected = _with_bound_of(derived, stated) if foreign else derived
+    odd = differences(_but_guesses(stated), _but_guesses(expected))
     if odd:
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
     controls, audit = _check_effect_seen(stated, scored=scored)
-    found = (
+    checks = (
         _foreign_bound(audit, derived) if foreign else [holds("bound", _shown(audit))]
     )
-    found += controls + _check_accountant(stated) + _stages_unverifiable(stated)
+    checks += controls + _check_accountant(stated) + _stages_unverifiable(stated)
     if stated.design.runs > 1:
-        found.append(
+        checks.append(
             unchecked(
                 "independent runs",
                 "the bound holds if every coin had a run of its own, as its rules "
                 "say; a record cannot show that",
             )
         )
-    return found
+    return checks
 
 
 def check_result(result: Result) -> list[VerificationCheck]:
     """Check that a result follows from the tally that it states.
 
-    It is by itself, without evidence: nothing shows that the tally is that of a run.
+    Without evidence, nothing shows that the tally is that of a run.
     """
     kept = result.transcript
     registered = Registration(design=result.design, commitment=result.commitment)
-    found = check_bound_follows(result, registered, scored=False)
+    checks = check_bound_follows(result, registered, scored=False)
     if kept is not None and len(kept.index):  # redacted evidence keeps an empty one
-        found.append(_check_tally(kept.reading(), result, "guesses and stated coins"))
-    return found
+        checks.append(_check_tally(kept.reading(), result, "guesses and stated coins"))
+    return checks
 
 
 def _foreign_bound(audit: Result, derived: Result) -> list[VerificationCheck]:
-    """Say that a user's own bound was not found again, and what was."""
-    found = audit.bound
+    """Report that a user's own bound was not recomputed, and what was."""
+    bound = audit.bound
     return [
         unchecked(
             "bound",
-            f"it is by the method {found.method!r} ({found.reference}), which this "
-            f"version does not have: that epsilon is at least {found.epsilon_lower:g} "
+            f"it is by the method {bound.method!r} ({bound.reference}), which this "
+            f"version does not have: that epsilon is at least {bound.epsilon_lower:g} "
             f"is its author's word. From the same tally, {derived.bound.method} gives "
             f"{derived.bound}",
         ),
@@ -312,7 +315,7 @@ def _foreign_bound(audit: Result, derived: Result) -> list[VerificationCheck]:
 
 
 def _with_bound_of(derived: Result, stated: Result) -> Result:
-    """Return a derived result with the numbers that only the user's own bound gives."""
+    """Return a derived result with the numbers that only a user's own bound gives."""
     bound = replace(
         derived.bound,
         epsilon_lower=stated.bound.epsilon_lower,
@@ -326,11 +329,11 @@ def _with_bound_of(derived: Result, stated: Result) -> Result:
 def _check_effect_seen(
     result: Result, *, scored: bool
 ) -> tuple[list[VerificationCheck], Result]:
-    """Make anew what guesses show of themselves; return the audit with it.
+    """Recompute whether guesses are better than chance; return the audit with it.
 
-    It is what the registered claim is judged by: without the accountant's, which was
-    not registered. Scores come with nothing else that shows that canaries went in. A
-    result from which sanity checks were taken holds none.
+    The audit returned judges the registered claim only; the accountant's claim was not
+    registered. For scores, nothing else shows that the canaries went in. The finding
+    is absent from a result whose sanity checks were removed.
     """
     audit = result
     if result.training is not None:
@@ -341,35 +344,35 @@ def _check_effect_seen(
     seen = effect_seen(audit.reading, design=audit.design)
     if stated and not (len(stated) == 1 and agree(stated[0], seen)):
         other = next((sentence(s) for s in stated if not agree(s, seen)), "it twice")
-        said = f"the tally says of itself: {sentence(seen)}; the result: {other}"
-        return [fails("controls", said)], audit
+        text = f"the tally states about itself: {sentence(seen)}; the result: {other}"
+        return [fails("controls", text)], audit
     if stated:
-        said = f"the tally says of itself: {sentence(seen)}"
-        return [holds("controls", said)], audit
-    said = (
-        "the result does not hold what its tally says of itself: "
+        text = f"the tally states about itself: {sentence(seen)}"
+        return [holds("controls", text)], audit
+    text = (
+        "the result does not contain what its tally states about itself: "
         f"{sentence(seen)}. The word is the one that belongs to it"
     )
     checks = (*audit.sanity_checks, seen)
-    return [unchecked("controls", said)], replace(audit, sanity_checks=checks)
+    return [unchecked("controls", text)], replace(audit, sanity_checks=checks)
 
 
 def check_strength(evidence: Evidence) -> list[VerificationCheck]:
-    """Say what the design would have caught; it follows from nothing but the design."""
+    """Report what the design would detect; this follows from the design alone."""
     audit = evidence.result
     claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
-    found = detectable_by_guesses(audit, audit.design.claim)
-    said = (
+    detectable = detectable_by_guesses(audit, audit.design.claim)
+    text = (
         f"no audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
         f"claim says {claimed:.3g}"
-        if found is None
-        else sentence(found)
+        if detectable is None
+        else sentence(detectable)
     )
-    return [holds("strength", said), *_check_detectable(audit)]
+    return [holds("strength", text), *_check_detectable(audit)]
 
 
 def _check_detectable(stated: Result) -> list[VerificationCheck]:
-    """Compute which fault of the noise would have been detected, and compare."""
+    """Recompute which fault of the noise would be detected, and compare."""
     training = stated.training
     if training is None or training.detectable is None:
         return []
@@ -379,41 +382,41 @@ def _check_detectable(stated: Result) -> list[VerificationCheck]:
         (run.steps, run.per_coordinate) != (training.steps, size)
         or run.coordinates * run.per_coordinate != stated.design.canaries
     ):
-        said = "the recorded configuration is not of these steps and canaries"
-        return [fails(name, said)]
-    found = detected_as_run(
+        text = "the recorded configuration is not of these steps and canaries"
+        return [fails(name, text)]
+    again = detected_as_run(
         stated.design, stated.claim_test, run, evidence_share=training.evidence_share
     )
-    if found is None or not _alike(training.detectable, found):
-        other = "none, as the claim is refuted" if found is None else str(found.factor)
-        said = (
+    if again is None or not _alike(training.detectable, again):
+        other = "none, as the claim is refuted" if again is None else str(again.factor)
+        text = (
             f"stated as {training.detectable.factor}, and the recorded configuration "
             f"gives {other}"
         )
-        return [fails(name, said)]
-    said = noise_detected(found)
+        return [fails(name, text)]
+    text = noise_detected(again)
     return [
         holds(
             name,
-            f"{said[0].lower()}{said[1:]}; computed from the configuration that is "
+            f"{text[0].lower()}{text[1:]}; computed from the configuration that is "
             "recorded, against the claim that the result judges",
         )
     ]
 
 
 def _alike(stated: DetectableFault, found: DetectableFault) -> bool:
-    """Return whether two forecasts agree, up to the last digits of a simulation."""
+    """Return whether two detectable faults agree, up to the error of a simulation."""
     if stated.factor is None or found.factor is None:
         return stated == found
-    return isclose(stated.factor, found.factor, rel_tol=_SIMULATED)
+    return isclose(stated.factor, found.factor, rel_tol=_SIMULATION_TOLERANCE)
 
 
 def _shown(audit: Result) -> str:
-    """Say what follows from the tally, the word first."""
+    """Return what follows from the tally in a sentence, the verdict first."""
     if audit.verdict is Verdict.INVALID_RUN:
         return (
             f"{audit.verdict}: {on_one_line(audit.reason)}; the tally gives the stated "
-            "numbers, and nothing is said about the claim of the registration"
+            "numbers, and nothing is stated about the registered claim"
         )
     return (
         f"{audit.verdict}: the tally gives {audit.bound}, and {audit.claim_test}; that "
@@ -424,21 +427,21 @@ def _shown(audit: Result) -> str:
 def _takes_long(stated: Result, design: Design) -> bool:
     reading = stated.reading
     if isinstance(reading, Ranked | Bets):
-        return False  # they are as long as the evidence
+        return False  # they are no longer than the evidence
     if not isinstance(design.rules, OneRun):
-        return reading.correct_and_guesses()[1] > _MOST
+        return reading.correct_and_guesses()[1] > _MOST_GUESSES
     curve = not isinstance(design.claim, PureDP | ApproxDP)
     curve = curve or stated.training is not None
-    return curve and design.guesses > _MOST_COUNTED
+    return curve and design.guesses > _MOST_GUESSES_COUNTED
 
 
 def _check_accountant(stated: Result) -> list[VerificationCheck]:
-    """Say what was tested beside the registered claim, and that nobody fixed it."""
+    """Report a claim that was tested beside the registered one, and never fixed."""
     test, design = stated.claim_test, stated.design
     if test is stated.design_test or encode(test.claim) == encode(design.claim):
         return []
     delta, word = design.bound_delta, stated.verdict
-    said = "not refuted" if word is Verdict.FAULT_FOUND else word
+    outcome = "not refuted" if word is Verdict.FAULT_FOUND else word
     registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
     return [
         unchecked(
@@ -446,26 +449,26 @@ def _check_accountant(stated: Result) -> list[VerificationCheck]:
             "the result gives a verdict on a second claim, the accountant's curve. "
             "This curve was not registered, and may have been chosen afterwards: at "
             f"delta = {delta:g} it has epsilon = {other:.4g}, and the registered claim "
-            f"has epsilon = {registered:.4g}. The result says of the curve: "
-            f"{said} (p {test.p_text})",
+            f"has epsilon = {registered:.4g}. The result states about the curve: "
+            f"{outcome} (p {test.p_text})",
         )
     ]
 
 
 def _stages_unverifiable(stated: Result) -> list[VerificationCheck]:
-    """Return what a training result says of its stages; a record cannot show it."""
+    """Return the stages that a training result reports; a record cannot show them."""
     if stated.training is None:
         return []
     unit, coverage = stated.design.setting.unit, stated.training.coverage
     faults = [fault_line(each, unit) for each in stated.faults]
     statuses = (Status.TESTED, Status.INSPECTED, Status.NOT_CHECKED, Status.ACCEPTED)
     stages = stages_by_status(coverage, stated.verdict, statuses, unit=unit)
-    said = " ".join([*faults, *stages])
+    reported = " ".join([*faults, *stages])
     return [
         unchecked(
             "stages",
             "nothing shows what was seen while the training ran; whoever made the "
-            f"record says: {said.removesuffix('.')}",
+            f"record says: {reported.removesuffix('.')}",
         )
     ]
 
@@ -473,25 +476,25 @@ def _stages_unverifiable(stated: Result) -> list[VerificationCheck]:
 def _check_transcript(
     transcript: Transcript, evidence: Evidence
 ) -> list[VerificationCheck]:
-    found, source = [_check_coins(transcript, evidence)], "guesses and coins"
+    checks, source = [_check_coins(transcript, evidence)], "guesses and coins"
     if evidence.key is None:
         source = "guesses and stated coins"
-    if found[-1].outcome is not VerificationOutcome.FAILS:
-        found.append(_check_rules(transcript, evidence))
-    if found[-1].outcome is not VerificationOutcome.FAILS:
-        found.append(_check_tally(transcript.reading(), evidence.result, source))
-        found += _check_number(transcript, evidence.result)
-    return found
+    if checks[-1].outcome is not VerificationOutcome.FAILS:
+        checks.append(_check_rules(transcript, evidence))
+    if checks[-1].outcome is not VerificationOutcome.FAILS:
+        checks.append(_check_tally(transcript.reading(), evidence.result, source))
+        checks += _check_number(transcript, evidence.result)
+    return checks
 
 
 def _check_number(transcript: Transcript, audit: Result) -> list[VerificationCheck]:
-    """Say that guesses were not made, and whether the result says it."""
-    said = [each for each in guesses_made(transcript) if audit.training is None]
+    """Report guesses that were not made, and whether the result states it."""
+    missing = [each for each in guesses_made(transcript) if audit.training is None]
     return [
         holds("guesses made", sentence(each))
         if any(agree(each, stated) for stated in audit.sanity_checks)
-        else unchecked("guesses made", f"the result does not say: {sentence(each)}")
-        for each in said
+        else unchecked("guesses made", f"the result does not state: {sentence(each)}")
+        for each in missing
     ]
 
 
@@ -520,11 +523,11 @@ def _check_files(
     named: ScoreFiles, evidence: Evidence, folder: Path | None
 ) -> list[VerificationCheck]:
     if folder is None and not named.paths:
-        said = (
+        text = (
             f"the scores are in {len(named.files)} file(s) that were not given; "
             "tallies were not checked"
         )
-        return [unchecked("tally", said)]
+        return [unchecked("tally", text)]
     design, audit = evidence.registration.design, evidence.result
     try:
         table = read_score_files(named, folder)
@@ -532,18 +535,20 @@ def _check_files(
             table, named, design=design, key=evidence.key
         )
     except MissingExtraError as error:
-        said = f"the score files cannot be read here: {error}"
-        return [unchecked("tally", said)]
+        text = f"the score files cannot be read here: {error}"
+        return [unchecked("tally", text)]
     except DpAuditError as error:
         return [fails("tally", f"the score files do not give it: {error}")]
-    said = "the key's coins" if evidence.key else "the coins stated in them"
-    tally = _check_tally(reading, audit, f"score files and {said}")
+    coins = "the key's coins" if evidence.key else "the coins stated in them"
+    tally = _check_tally(reading, audit, f"score files and {coins}")
     picture = _check_picture(audit.scores, summary)
     stated = tuple(each for each in audit.sanity_checks if each.code == TIES)
     if stated != ties:
         shown = [sentence(each[0]) if each else "nothing" for each in (ties, stated)]
-        said = f"of ties the score files give: {shown[0]}; the result says: {shown[1]}"
-        return [fails("tally", said)]
+        text = (
+            f"of ties the score files give: {shown[0]}; the result states: {shown[1]}"
+        )
+        return [fails("tally", text)]
     return (
         [picture] if picture.outcome is VerificationOutcome.FAILS else [tally, picture]
     )

@@ -2,13 +2,13 @@
 
 The payload is an in-toto statement: its subjects are the hashes of the commitment and
 of the result, its predicate is the evidence. The envelope (DSSE) carries the payload
-as base64, so that a signature is over bytes and not over somebody's way of writing
-JSON. An envelope without a signature is allowed and says so: what verification
-re-derives is shown by arithmetic, whoever wrote it.
+as base64, so that a signature is over bytes and not over one way of writing JSON. An
+envelope may have no signature: what verification recomputes is shown by arithmetic,
+whoever wrote it.
 
-This reader takes less than the specifications would let it: fields that it does not
-know, more than one signature, other spellings of base64 and any text of the payload but
-the canonical one are refused, so that there is nothing in the file that is not checked.
+This reader is stricter than the specifications: unknown fields, more than one
+signature, non-standard base64 and a payload other than the canonical text are refused,
+so that the file contains nothing that is not checked.
 
 Reference: DSSE v1.0.2, https://github.com/secure-systems-lab/dsse; in-toto Statement
 v1, https://github.com/in-toto/attestation.
@@ -46,7 +46,7 @@ class Signature:
     """A signature, and a name for the key that made it.
 
     Attributes:
-        key_id: Which key, as the envelope says; the signature does not cover it.
+        key_id: The key's identifier in the envelope; the signature does not cover it.
         value: The signature's bytes.
     """
 
@@ -55,7 +55,7 @@ class Signature:
 
 
 class Signer(Protocol):
-    """Whoever can sign; ``dpaudit.evidence.signing`` has one."""
+    """Signs payloads; ``dpaudit.evidence.signing`` has an implementation."""
 
     def sign(self, payload: bytes) -> Signature:
         """Return a signature over a payload of the type ``PAYLOAD_TYPE``."""
@@ -65,12 +65,12 @@ class Signer(Protocol):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What the file holds around the evidence.
+    """The content of the file around the evidence.
 
     Attributes:
-        payload: The bytes that a signature is over.
-        subject: The hashes that the statement says it is about, by name.
-        held: The hashes of what it holds, of its canonical text.
+        payload: The bytes that are signed.
+        subject: The hashes that the statement lists as its subject, by name.
+        held: The same hashes computed from the canonical text of its content.
         signature: None if nobody signed.
     """
 
@@ -81,7 +81,7 @@ class Envelope:
 
 
 def is_sealed(text: str) -> bool:
-    """Return whether a text is the envelope of evidence, as far as one can see."""
+    """Return whether a text appears to be an envelope; nothing is parsed."""
     return '"payloadType"' in text
 
 
@@ -89,8 +89,8 @@ def sealed(evidence: Evidence, signer: Signer | None = None) -> str:
     """Return the text of the file ``evidence.json``; ``seal`` checks it first.
 
     Args:
-        evidence: What to seal.
-        signer: Who signs; without one the envelope has no signature.
+        evidence: The evidence to seal.
+        signer: The signer; without one the envelope has no signature.
     """
     predicate = evidence.to_plain()
     subject: list[_canonical.Json] = [
@@ -118,7 +118,7 @@ def sealed(evidence: Evidence, signer: Signer | None = None) -> str:
 
 
 def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
-    """Return what ``sealed`` put into a file; nothing is verified yet.
+    """Return evidence and envelope from the text of ``sealed``; nothing is verified.
 
     Raises:
         InvalidInputError: It is no such file, or could be read in more ways than one.
@@ -147,7 +147,7 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
 
 
 def _held(predicate: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the hashes of what evidence holds, of its canonical text."""
+    """Return the hashes of the content of evidence, over its canonical text."""
     registered = predicate["registration"]
     commitment, design = registered["commitment"], registered["design"]
     if commitment is None:
@@ -169,18 +169,18 @@ def _decoded(text: str | bytes) -> str:
 
 
 def _statement(payload: bytes) -> dict[str, Any]:
-    found = _canonical.object_of(
+    fields = _canonical.object_of(
         _canonical.canonical(_decoded(payload)),
         "a statement",
         {"_type", "subject", "predicateType", "predicate"},
     )
     for name, value in (("_type", _STATEMENT), ("predicateType", PREDICATE_TYPE)):
-        if found[name] != value:
+        if fields[name] != value:
             raise InvalidInputError(
-                f'expected "{name}": "{value}", got {found[name]!r}; a newer version '
+                f'expected "{name}": "{value}", got {fields[name]!r}; a newer version '
                 "of dpaudit may read it"
             )
-    return found
+    return fields
 
 
 def _subject(plain: object) -> tuple[tuple[str, str], ...]:
@@ -203,10 +203,10 @@ def _signature(plain: object) -> Signature | None:
         raise InvalidInputError("signatures must be a list of one signature or none")
     if not plain:
         return None
-    found = _canonical.object_of(plain[0], "a signature", {"keyid", "sig"})
-    if not isinstance(found["keyid"], str):
-        raise InvalidInputError(f"keyid must be a text, got {found['keyid']!r}")
-    return Signature(key_id=found["keyid"], value=_from_base64("sig", found["sig"]))
+    fields = _canonical.object_of(plain[0], "a signature", {"keyid", "sig"})
+    if not isinstance(fields["keyid"], str):
+        raise InvalidInputError(f"keyid must be a text, got {fields['keyid']!r}")
+    return Signature(key_id=fields["keyid"], value=_from_base64("sig", fields["sig"]))
 
 
 def _to_base64(data: bytes) -> str:
@@ -214,14 +214,14 @@ def _to_base64(data: bytes) -> str:
 
 
 def _from_base64(name: str, value: object) -> bytes:
-    """Return the bytes of a base64 text, if it is the one text for them.
+    """Return the bytes of a base64 text, if it is their standard encoding.
 
-    With bits to spare there would be others, which are read alike.
+    Unused bits would allow other texts that decode to the same bytes.
     """
     try:
-        found = base64.b64decode(str(value), validate=True)
+        decoded = base64.b64decode(str(value), validate=True)
     except ValueError as error:
         raise InvalidInputError(f"{name} must be base64: {error}") from error
-    if _to_base64(found) != value:
+    if _to_base64(decoded) != value:
         raise InvalidInputError(f"{name} must be standard base64 with nothing to spare")
-    return found
+    return decoded

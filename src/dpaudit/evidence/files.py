@@ -1,11 +1,11 @@
 """Scores that stay in their files: the evidence names each file and its hash.
 
-A score table may be large, or may not be published with the evidence. Whoever holds
-the files can check that they are the ones that were audited and make the tallies anew.
+A score table may be large, or may not be published with the evidence. Anyone with the
+files can check that they are the audited ones and recompute the tallies.
 
-Equal scores are ordered by lot, and the lots are those that key or design fixed before
-the run (``tie_rng``), the same for everyone who looks and nobody's to choose. With
-neither, ties are broken against the auditor.
+Ties between scores are broken by random numbers that key or design fixed before the run
+(``tie_rng``): the same for every verifier, and chosen by nobody. With neither, ties are
+broken against the auditor.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from dpaudit.tables.sources import ScoreTable, joined_tables, read_score_table
 __all__ = ["ScoreFile", "ScoreFiles", "file_digest", "read_score_files", "score_files"]
 
 _BLOCK = 1 << 20
-_LONGEST_NAME = 255  # bytes; no usual file system has longer ones
+_LONGEST_NAME = 255  # bytes; the limit of common file systems
 
 
 @final
@@ -70,10 +70,10 @@ class ScoreFiles(Document):
 
     Attributes:
         files: Each file, in that order.
-        coins_were_independent: What was told ``audit_scores`` about coins that are in
-            the files and of which exactly half are ones.
+        coins_were_independent: The value passed to ``audit_scores``; it matters for
+            coins that are in the files and of which exactly half are ones.
         columns: What their columns are called.
-        paths: Where the files were when they were named; not part of the record.
+        paths: Where the files were when they were hashed; not part of the record.
     """
 
     files: tuple[ScoreFile, ...]
@@ -108,8 +108,8 @@ def score_files(
 
     Args:
         paths: The files. They are read in the order of their names, so that nobody
-            can choose another one.
-        coins_were_independent: As told ``audit_scores``.
+            can choose another order.
+        coins_were_independent: As passed to ``audit_scores``.
         columns: What their columns are called.
     """
     ordered = tuple(sorted(map(Path, paths), key=lambda path: path.name))
@@ -134,10 +134,10 @@ def read_score_files(named: ScoreFiles, folder: Path | None = None) -> ScoreTabl
 
     Args:
         named: The files.
-        folder: Where they are now; left out, they are looked for where they were.
+        folder: Where they are now; by default they are read from their original paths.
 
     Raises:
-        InvalidRunError: A file is missing, or is not the one that was named.
+        InvalidRunError: A file is missing, or its hash differs.
     """
     paths = [folder / file.name for file in named.files] if folder else named.paths
     each = zip(named.files, paths, strict=True)
@@ -161,8 +161,8 @@ def _read(file: ScoreFile, path: Path, columns: ColumnNames) -> ScoreTable:
 
 def file_digest(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, in hex digits."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with Path(path).open("rb") as file:
         while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The parts of one audit, put together as evidence; parts of two are refused."""
+"""Put the parts of one audit together as evidence; refuse parts of two audits."""
 
 import platform
 import sys
@@ -16,7 +16,7 @@ from dpaudit.game.transcript import Transcript
 
 __all__ = ["evidence_of"]
 
-# Packages that decide on numbers, by the modules that show they were in use.
+# Packages that can affect results, by the module whose import shows their use.
 _PACKAGES = {
     "numpy": "numpy",
     "scipy": "scipy",
@@ -42,13 +42,13 @@ def evidence_of(
         result: What the audit returned.
         key: The key of its coins; None if they did not come from one.
         transcript: Every guess, from ``play_one_run``, ``play_adaptive`` or a referee.
-            The result of a training has its own.
+            The result of a training run has its own.
         files: The files that hold the scores, for ``audit_scores``. They are read
-            once more: equal scores must have been ordered without a ``tie_rng``.
+            once more: ties must have been broken without a ``tie_rng``.
 
     Raises:
         InvalidInputError: The parts are not of one audit.
-        InvalidRunError: The result is of a bound that its design does not permit.
+        InvalidRunError: The result has a bound that its design does not permit.
 
     Example:
         >>> from dpaudit import OneRun, PureDP
@@ -101,7 +101,7 @@ def evidence_of(
 
 
 def _check_files(files: ScoreFiles, audit: Result, key: Key | None) -> None:
-    """Refuse files from which nobody could make the result anew."""
+    """Refuse files from which nobody could recompute the result."""
     advice = (
         "if some scores are equal, leave out tie_rng, so that others come to the same "
         "order"
@@ -120,12 +120,12 @@ def _check_files(files: ScoreFiles, audit: Result, key: Key | None) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what was in use."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python, dpaudit and the packages in use."""
+    versions = {"python": platform.python_version()}
     used = [name for module, name in _PACKAGES.items() if module in sys.modules]
     for name in ("dpaudit", *used):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            versions[name] = "unknown"
+    return versions

@@ -1,4 +1,4 @@
-"""Any document of ours, read from a file by what it says it is."""
+"""Load any dpaudit document from a file, by the format that it names."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,7 +47,7 @@ _DOCUMENTS: Final[dict[str, Callable[[str], Loaded]]] = {
         Coins,
     )
 } | {TALLY_FORMAT: tally_from_json}
-# What commands print with --json, to be read and not to be gone on from.
+# Output of commands with --json, which is for reading and cannot be loaded.
 _PRINTED: Final = {
     "audit": "the result: dpaudit audit ... --save result.json",
     "explanation": "the result that was explained",
@@ -60,11 +60,11 @@ _PRINTED: Final = {
 def load(path: str | Path) -> Loaded:
     """Return what a file holds: a result, a design, evidence, a tally, and so on.
 
-    Of a plan (``dpaudit plan --json``) it is the design. Evidence is opened and not
-    verified; ``dpaudit.verify`` does that.
+    For a plan (``dpaudit plan --json``) it returns the design. Evidence is opened but
+    not verified; ``dpaudit.verify`` does that.
 
     Raises:
-        InvalidInputError: It is no document of ours; the message says what it is and
+        InvalidInputError: It is no dpaudit document; the message says what it is and
             what to load instead.
 
     Example:

@@ -1,8 +1,8 @@
-"""Where evidence comes from: its signature, its registration, its key.
+"""Check where evidence comes from: its signature, its registration, its key.
 
-What is registered and what is stated are compared field by field. Numbers that are
-computed are compared to a part in ten million: another machine, or another version of
-numpy or scipy, may round the last digits otherwise. Everything else must be the same.
+Registered and stated values are compared field by field. Computed numbers are compared
+to one part in ten million: another machine, or another version of numpy or scipy, may
+round the last digits differently. Everything else must be identical.
 """
 
 from math import isclose
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 _CLOSE = 1e-7
-# Numbers that are computed, and how far apart they may be near 0: searches are closed
-# in on to 1e-10, and a p-value may be as small as it likes.
+# Computed numbers, and how far apart they may be near 0: searches converge to 1e-10,
+# and a p-value may be arbitrarily small.
 _COMPUTED: MappingProxyType[str, float] = MappingProxyType(
     {
         "epsilon_lower": 1e-9,
@@ -47,7 +47,7 @@ _COMPUTED: MappingProxyType[str, float] = MappingProxyType(
 
 
 def differences(stated: object, found: object, path: str = "") -> list[str]:
-    """Return where two JSON values differ, and what each says there."""
+    """Return where two JSON values differ, with both values."""
     if isinstance(stated, dict) and isinstance(found, dict):
         return [
             each
@@ -68,7 +68,7 @@ def differences(stated: object, found: object, path: str = "") -> list[str]:
 
 
 def _is_free(path: str) -> bool:
-    """Return whether names at a path are the user's own."""
+    """Return whether a path is in the setting, whose names are the user's own."""
     return f"{path}.".find(".setting.") >= 0
 
 
@@ -88,18 +88,18 @@ class Verifier(Protocol):
 
     @property
     def key_id(self) -> str:
-        """The name by which envelopes call it."""
+        """The identifier of the key in envelopes."""
         ...
 
     def holds(self, signature: Signature, payload: bytes) -> bool:
-        """Return whether it made that signature over that payload."""
+        """Return whether the signature over the payload was made with this key."""
         ...
 
 
 def check_signature(
     envelope: Envelope, public_key: Verifier | None
 ) -> VerificationCheck:
-    """Check who signed."""
+    """Check the signature of an envelope."""
     name, signature = "signature", envelope.signature
     match signature, public_key:
         case None, None:
@@ -121,8 +121,8 @@ def _signed(signature: Signature, payload: bytes, key: Verifier) -> Verification
     name, same = "signature", signature.key_id == key.key_id
     if key.holds(signature, payload):
         if same:
-            said = f"the key {key.key_id[:16]}, as given, signed these very bytes"
-            return holds(name, said)
+            text = f"the key {key.key_id[:16]}, as given, signed these very bytes"
+            return holds(name, text)
         return fails(
             name,
             f"the key given signed these bytes, but the envelope names another, "
@@ -142,7 +142,7 @@ def _signed(signature: Signature, payload: bytes, key: Verifier) -> Verification
 
 
 def check_subject(envelope: Envelope) -> VerificationCheck:
-    """Check that the statement is about what it holds."""
+    """Check that the statement's hashes are those of its content."""
     named, held = envelope.subject, envelope.held
     if named == held:
         names = " and ".join(f"the {name}" for name, _ in held)
@@ -158,7 +158,7 @@ def check_subject(envelope: Envelope) -> VerificationCheck:
 def check_registration(
     evidence: Evidence, given: Registration | None
 ) -> list[VerificationCheck]:
-    """Check against a copy of what was registered."""
+    """Check the registration in the evidence against a given copy."""
     name, held = "registration", evidence.registration
     what = "design and commitment" if held.commitment else "design"
     if given is None:
@@ -182,16 +182,16 @@ def check_registration(
     if odd:
         return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
     if given.commitment is None:
-        said = "no key was registered: nothing shows that the coins were thrown"
+        text = "no key was registered: nothing shows that coins were flipped"
         if held.commitment is not None:
-            said = (
+            text = (
                 "the copy given is of the design alone, without a commitment: nothing "
                 "shows that the key was fixed"
             )
         date = "that the design was fixed then rests on the date of your copy"
         return [
             holds("registered design", "the design is that of the copy given"),
-            unchecked("time", f"{said} before the run, and {date}"),
+            unchecked("time", f"{text} before the run, and {date}"),
         ]
     if held.commitment is None:
         return [
@@ -211,7 +211,7 @@ def check_registration(
 
 
 def check_designs(evidence: Evidence) -> VerificationCheck:
-    """Check that registration, guesses and result speak of one design."""
+    """Check that registration, guesses and result have the same design."""
     audit, registered = evidence.result, evidence.registration
     parts = {"result": audit.design}
     if isinstance(evidence.guesses, Transcript):
@@ -230,7 +230,7 @@ def check_designs(evidence: Evidence) -> VerificationCheck:
 
 
 def check_commitment(evidence: Evidence) -> VerificationCheck:
-    """Check that key and design give the commitment."""
+    """Check that key and design hash to the registered commitment."""
     name, registered = "commitment", evidence.registration
     if registered.commitment is None:
         return unchecked(
@@ -249,17 +249,17 @@ def check_commitment(evidence: Evidence) -> VerificationCheck:
             name,
             f"key and design give the commitment {registered.commitment.sha256[:16]}",
         )
-    said = "key and design do not give the commitment"
+    text = "key and design do not give the commitment"
     if not isinstance(evidence.guesses, Transcript):
-        return fails(name, f"{said}: the wrong key, or the wrong design")
+        return fails(name, f"{text}: the wrong key, or the wrong design")
     if wrong_coins(evidence.guesses, evidence):
         return fails(
             name,
-            f"{said}: the wrong key, as the coins in the transcript are not its coins",
+            f"{text}: the wrong key, as the coins in the transcript are not its coins",
         )
     return fails(
         name,
-        f"{said}: the wrong design, or another commitment; the coins in the "
+        f"{text}: the wrong design, or another commitment; the coins in the "
         "transcript are the key's",
     )
 
@@ -273,12 +273,12 @@ def wrong_coins(transcript: Transcript, evidence: Evidence) -> int:
 
 
 def _unlike(design: Design, registered: Design) -> str:
-    """Return the first thing in which a design differs, or nothing."""
+    """Return the first difference between two designs; "" if there is none."""
     if design.to_json() == registered.to_json():
         return ""
-    found = differences(design.to_plain(), registered.to_plain())
-    # Two spellings of one number differ as texts, which is what the commitment is to.
-    first = found[0] if found else "a number is written otherwise"
+    changes = differences(design.to_plain(), registered.to_plain())
+    # Two spellings of one number are different texts, and the text is committed to.
+    first = changes[0] if changes else "a number is written otherwise"
     return first.replace("derives as", "was registered as")
 
 

@@ -1,12 +1,12 @@
-"""The record of one audit: what was registered, what came of it, and the key.
+"""The record of one audit: the registration, the result, and the key.
 
-With the key anyone can derive the coins again; with the guesses, count them; with the
-counts, find the bound. What the record says beyond that is stated and not shown.
+With the key anyone can derive the coins again; with the guesses, the counts; with the
+counts, the bound. Anything else in the record is stated and cannot be checked.
 
-Where canaries are real records, key and guesses say who was in the training set. The
-redacted form leaves both out, and the picture of the scores. It keeps counts, from
+Where canaries are real records, key and guesses reveal who was in the training set. The
+redacted form leaves out both, and the summary of the scores. It keeps the counts, from
 which the bound still follows. A reading that lists guesses one by one cannot be
-redacted: whoever can compute the scores learns from their order whose coin each was.
+redacted: anyone who can compute the scores learns from their order whose coin each was.
 """
 
 from collections.abc import Mapping
@@ -32,15 +32,15 @@ _COLUMNS = ("index", "guess", "truth", "stake", "turn", "uniforms")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence(Document):
-    """Everything that is handed to someone who shall check an audit.
+    """Everything that a verifier needs to check an audit.
 
     Attributes:
         registration: What was published before the run.
         key: The key, revealed; None if redacted, or if there never was one.
         guesses: Every guess, or the names of the files that hold the scores; None if
             redacted, or if only tallies were kept.
-        result: What the audit showed.
-        versions: The software it ran with.
+        result: The result of the audit.
+        versions: The versions of the software it ran with.
         redacted: Whether key and guesses were left out on purpose.
     """
 
@@ -97,11 +97,11 @@ class Evidence(Document):
         return hash(self.to_json())
 
     def redact(self) -> Self:
-        """Return the same without anything that says who was in the training set.
+        """Return a copy without key, guesses and scores, which reveal the coins.
 
-        Counts stay. Where nearly every guess was right, or a class has few guesses,
-        they alone tell someone who can compute the scores much about the coins: think
-        before you publish. Nobody can check the counts of it any more: verify first,
+        Counts stay. If nearly every guess was correct, or a class has few guesses, the
+        counts alone reveal much about the coins to anyone who can compute the scores:
+        think before you publish. Nobody can check the counts afterwards: verify first,
         as ``dpaudit evidence --redact`` does.
 
         Raises:
@@ -120,14 +120,14 @@ class Evidence(Document):
         """Return it as parsed JSON."""
         plain = super(Evidence, self).to_plain()
         if self.result.transcript is not None:
-            plain["guesses"] = None  # the result holds them; once is enough
+            plain["guesses"] = None  # the result already holds them
         return plain
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the evidence that a canonical JSON document holds.
 
-        Nothing in it is re-derived: ``dpaudit.evidence.verify`` does that.
+        Nothing in it is recomputed: ``dpaudit.evidence.verify`` does that.
         """
         return cls.of_plain(_canonical.canonical(text))
 
@@ -135,15 +135,15 @@ class Evidence(Document):
     def of_plain(cls, plain: object) -> Self:
         """Return the evidence that parsed JSON holds."""
         values = _canonical.document(plain, cls.form)
-        held = decoded_fields(cls, values, cls.form)
-        kept = held["result"].transcript
-        if kept is not None and held["guesses"] is not None:
+        fields = decoded_fields(cls, values, cls.form)
+        kept = fields["result"].transcript
+        if kept is not None and fields["guesses"] is not None:
             raise InvalidInputError(
                 "guesses must be null, as the result holds the transcript"
             )
-        if kept is not None and not held["redacted"]:
-            held["guesses"] = kept
-        return cls(**held)
+        if kept is not None and not fields["redacted"]:
+            fields["guesses"] = kept
+        return cls(**fields)
 
 
 def _checked_versions(versions: Mapping[str, str]) -> dict[str, str]:

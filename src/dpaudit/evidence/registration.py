@@ -1,8 +1,8 @@
 """What is published before a run: the design, and the commitment to it and to the key.
 
-Whoever keeps a copy with a date on it (a public repository, a time-stamping service, a
-letter to the reviewer) can later say that nothing was chosen after the fact. The file
-itself holds no date: a date that the auditor writes shows nothing.
+A dated copy (in a public repository, at a time-stamping service, in a letter to the
+reviewer) shows later that nothing was chosen after the fact. The file itself holds no
+date: a date that the auditor writes proves nothing.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ class Registration(Document):
     Attributes:
         design: What the audit fixes beforehand.
         commitment: SHA-256 of key and design, and of the key; None if the coins do not
-            come from a key, so that nobody can show later that they were thrown before.
+            come from a key, so that nobody can show later that they were flipped before
+            the run.
     """
 
     design: Design
@@ -44,29 +45,29 @@ class Registration(Document):
 
     @property
     def nonce(self) -> str | None:
-        """What a verifier asked to be part of it, if the design holds one."""
+        """The text that a verifier asked to include, if the design holds one."""
         return _words(self.design.setting.nonce)
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
         """Return the registration that parsed JSON holds, for ``design.json``.
 
-        The design must be written as ``to_json`` writes it. It is what was committed
-        to, and nobody shall read it in another way: ``1`` where a number is meant and
-        not ``true``, no ``-0.0``.
+        The design must be written as ``to_json`` writes it. It was committed to, and
+        must not be readable in another way: a number is ``1`` and not ``true``, and
+        there is no ``-0.0``.
         """
-        found = super(Registration, cls).of_plain(plain)
+        registration = super(Registration, cls).of_plain(plain)
         assert isinstance(plain, dict)
-        _check_spelling(plain["design"], found.design)
-        return found
+        _check_spelling(plain["design"], registration.design)
+        return registration
 
 
 def read_design(plain: object) -> Design:
-    """Return the design that parsed JSON describes, if it is written in the one way.
+    """Return the design that parsed JSON describes, if it is written canonically.
 
     Raises:
-        InvalidInputError: It is no design, or writes a value otherwise than the design
-            that is read from it.
+        InvalidInputError: It is no design, or writes a value in another way than
+            ``to_json``.
 
     Example:
         >>> from dpaudit import OneRun, PureDP
@@ -94,14 +95,15 @@ def _check_spelling(plain: object, design: Design) -> None:
 def identify_run(
     *, program: str | Path | None = None, nonce: str | None = None
 ) -> Setting:
-    """Return the setting of a design that names the program and what a verifier said.
+    """Return the setting of a design that names the program and a verifier's nonce.
 
     The commitment is to the whole design, so neither can be changed afterwards.
 
     Args:
-        program: The file that will be audited, program or model; its SHA-256 is named.
-            Or that itself, as ``sha256:`` and 64 hex digits.
-        nonce: What a verifier made up and asked for: what holds it was made later.
+        program: The file that will be audited, program or model, to record its SHA-256.
+            Or the SHA-256 itself, as ``sha256:`` and 64 hex digits.
+        nonce: A text that a verifier made up: a registration that contains it was made
+            later.
 
     Example:
         >>> identify_run(nonce="from the reviewer, 3 May")
@@ -116,7 +118,7 @@ def identify_run(
 
 
 def _program(program: str | Path) -> str:
-    """Return the SHA-256 of a program: of its file, or as it was given."""
+    """Return the SHA-256 of a program's file, or the one given in its place."""
     given = fullmatch("sha256:([0-9a-f]{64})", str(program))
     if given is not None:
         return given[1]
@@ -129,7 +131,7 @@ def _program(program: str | Path) -> str:
 
 
 def _words(value: str | None) -> str | None:
-    """Return a text of the setting in one line; the setting is the user's own."""
+    """Return a text of the setting on one line; the user may have written anything."""
     return on_one_line(value) if value else None
 
 

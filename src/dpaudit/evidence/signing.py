@@ -1,8 +1,8 @@
-"""Who vouches for evidence: ed25519 keys in PEM files; needs the extra ``sign``.
+"""Sign evidence with ed25519 keys in PEM files; needs the extra ``sign``.
 
-A signature shows that the holder of a key put it under these very bytes. It does not
-show that what they say is so; that is what verification re-derives. A signing key is
-the auditor's own and lasts; it is not the key of the coins, which is used once.
+A signature shows that the holder of a key signed exactly these bytes. It does not show
+that their content is true; verification recomputes that. A signing key is the auditor's
+own and is used again; it is not the key of the coins, which is used once.
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ __all__ = ["PublicKey", "SigningKey", "generate_signing_key"]
 
 @final
 class PublicKey:
-    """The public half of a signing key: whoever has it can check signatures."""
+    """The public half of a signing key, with which anyone can check signatures."""
 
     def __init__(self, key: Ed25519PublicKey) -> None:
         self._key = key
@@ -46,7 +46,7 @@ class PublicKey:
 
     @property
     def key_id(self) -> str:
-        """A hash of the key, by which envelopes name it."""
+        """A hash of the key, its identifier in envelopes."""
         return str(self._named.keyid)
 
     def __eq__(self, other: object) -> bool:
@@ -59,8 +59,8 @@ class PublicKey:
         return f"PublicKey({self.key_id[:16]}...)"
 
     def holds(self, signature: Signature, payload: bytes) -> bool:
-        """Return whether this key made that signature over that payload."""
-        # Asked for the key and not for its name, which anyone can change.
+        """Return whether the signature over the payload was made with this key."""
+        # Checked by the key itself and not by its identifier, which anyone can change.
         named = _Signature(self.key_id, signature.value.hex())
         envelope = dsse.Envelope(payload, PAYLOAD_TYPE, {self.key_id: named})
         try:
@@ -108,7 +108,7 @@ class SigningKey:
 
     @property
     def public_key(self) -> PublicKey:
-        """The half that is given to others."""
+        """The public key, to be given to others."""
         return self._public
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a verification found, in plain words: what holds, what fails, what is open."""
+"""The outcome of a verification: which checks hold, fail, or could not be made."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,7 @@ __all__ = [
     "unchecked",
 ]
 
-# What may be required, and how it is given; the tally is, unless its lack is accepted.
+# What may be required, and how to give it; the tally is required by default.
 REQUIREMENTS: Final = {
     "registration": "give the copy that was published before the run (--registration)",
     "signature": "give the public key of whoever should have signed (--public-key), or "
@@ -29,7 +29,7 @@ REQUIREMENTS: Final = {
     "that holds the guesses, or accept counts that nobody checked "
     "(--accept-unchecked-counts)",
 }
-# That bound and verdict follow from the counts stated, which were not checked.
+# Bound and verdict follow from the stated counts, which were not checked.
 ARITHMETIC: Final = "arithmetic"
 _OF_COUNTS: Final = ("bound", "claim test", "controls")
 
@@ -52,10 +52,10 @@ _HEADINGS = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationCheck:
-    """One thing that was looked at.
+    """One check of a verification.
 
     Attributes:
-        name: Which, in a word or two; the same in every verification.
+        name: Its name, in a word or two; the same in every verification.
         outcome: How it ended.
         sentence: What that means.
     """
@@ -68,12 +68,12 @@ class VerificationCheck:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification(Document):
-    """All checks of one piece of evidence; printing it says them all.
+    """All checks of one piece of evidence; printing it lists them.
 
     Attributes:
         checks: Each check.
         stated: Fields whose truth nothing in the evidence can show.
-        required: Names of checks without which it shall not do.
+        required: Names of the checks that must hold.
     """
 
     checks: tuple[VerificationCheck, ...]
@@ -92,10 +92,10 @@ class Verification(Document):
 
     @property
     def sound(self) -> bool:
-        """Whether no check fails, and bound and verdict were found again.
+        """Whether no check fails, and bound and verdict were recomputed.
 
-        They must follow from counts that were checked, unless it was accepted that the
-        counts were not. Read what was not established as well.
+        They must follow from checked counts, unless unchecked counts were accepted.
+        Read what was not established as well.
         """
         counted = "tally" in self._held or "tally" not in self.required
         return self._found_again and counted
@@ -111,7 +111,7 @@ class Verification(Document):
 
     @property
     def exit_code(self) -> int:
-        """What ``dpaudit verify`` ends with: 0, 1, or 6 if something is missing."""
+        """The exit code of ``dpaudit verify``: 0, 1, or 6 if something is missing."""
         if not self._found_again:
             return 1
         return 6 if self.missing else 0
@@ -139,14 +139,14 @@ class Verification(Document):
             accepted = "" if "tally" in self.required else ", as was accepted"
             return f"The counts were not checked{accepted}."
         if self.missing:
-            return "Nothing in this evidence is contradicted, and it is not enough."
-        return "Nothing in this evidence is contradicted."
+            return "No check failed, but something that is required is missing."
+        return "No check failed."
 
     def _beyond(self) -> str:
-        """Return what sound evidence does not show, in a sentence."""
+        """Return in a sentence what sound evidence does not show."""
         held = self._held
         follows = "Its verdict follows from the guesses that it holds."
-        unseen = ["that the run was as it is told"]
+        unseen = ["that the run happened as described"]
         if "registration" not in held:
             unseen.insert(0, "that it was planned before the run")
         if "signature" not in held:
@@ -162,24 +162,24 @@ class Verification(Document):
             lines += ["", "What was required and is missing:"]
             lines += [f"- {each}" for each in self.missing]
         for outcome, heading in _HEADINGS:
-            said = [c for c in self.checks if c.outcome is outcome]
-            if said:
+            matching = [c for c in self.checks if c.outcome is outcome]
+            if matching:
                 lines += ["", heading]
-                lines += [f"- {c.name}: {on_one_line(c.sentence)}" for c in said]
+                lines += [f"- {c.name}: {on_one_line(c.sentence)}" for c in matching]
         if self.stated:
             lines += ["", "Stated, not checked: " + ", ".join(self.stated) + "."]
         return "\n".join(lines)
 
 
 def holds(name: str, sentence: str) -> VerificationCheck:
-    """Return a check that ended well."""
+    """Return a check that holds."""
     return VerificationCheck(
         name=name, outcome=VerificationOutcome.HOLDS, sentence=sentence
     )
 
 
 def fails(name: str, sentence: str) -> VerificationCheck:
-    """Return a check that found something wrong."""
+    """Return a check that fails."""
     return VerificationCheck(
         name=name, outcome=VerificationOutcome.FAILS, sentence=sentence
     )
@@ -195,10 +195,14 @@ def unchecked(name: str, sentence: str) -> VerificationCheck:
 def required_with(
     named: tuple[str, ...], *, accept_unchecked_counts: bool
 ) -> tuple[str, ...]:
-    """Return what is required: what was named, and the tally unless that is accepted.
+    """Return the requirements: those named, and by default the tally.
+
+    Args:
+        named: The requirements that were named.
+        accept_unchecked_counts: Whether to leave out the tally.
 
     Raises:
-        InvalidInputError: The tally is required, and is not.
+        InvalidInputError: The tally is named, and unchecked counts are accepted.
     """
     if not accept_unchecked_counts:
         return tuple(dict.fromkeys((*named, "tally")))
@@ -211,20 +215,20 @@ def required_with(
 
 
 def if_counts_hold(checks: list[VerificationCheck]) -> list[VerificationCheck]:
-    """Return checks in which nothing is established that rests on unchecked counts.
+    """Return the checks, with those that rest on unchecked counts marked as open.
 
-    Where the tally was found again they stay as they are.
+    If the tally was recomputed they are returned unchanged.
     """
     held = {each.name for each in checks if each.outcome is VerificationOutcome.HOLDS}
     if "tally" in held:
         return checks
-    found = [
+    adjusted = [
         unchecked(each.name, f"if the counts are as stated: {each.sentence}")
         if each.name in _OF_COUNTS and each.name in held
         else each
         for each in checks
     ]
     if "bound" in held:
-        said = "bound and verdict follow from the counts stated"
-        found.append(holds(ARITHMETIC, said))
-    return found
+        text = "bound and verdict follow from the counts stated"
+        adjusted.append(holds(ARITHMETIC, text))
+    return adjusted

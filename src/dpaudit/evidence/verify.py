@@ -1,21 +1,20 @@
 """Verify somebody else's audit without running it again, and seal only what holds.
 
-The evidence is taken apart, and everything in it that follows from something else is
-made anew: the commitment from key and design, the coins from the key, the tally from
-guesses and coins, the bound from the tally; guesses are held against the rules. Each
-failure says what is wrong. Whatever a file holds, verification ends with an answer and
-does not raise.
+Everything in the evidence that follows from something else is recomputed: the
+commitment from key and design, the coins from the key, the tally from guesses and
+coins, the bound from the tally; guesses are compared with the rules. Each failure says
+what is wrong. Whatever a file contains, verification ends with an answer and does not
+raise.
 
-What follows from nothing is listed as stated. Guesses are in part: that they were made,
-and about which canary, is stated; that they obey the rules, that their coins are the
-key's and that their tally is the one reported is checked. Where a change of one guess
-would change the tally, it is not listed.
+What cannot be recomputed is listed as stated. This applies to guesses in part: that
+they were made, and about which canary, is stated; that they obey the rules, that their
+coins are the key's and that their tally is the reported one is checked. A column in
+which changing one guess would change the tally is not listed.
 
-A signature is somebody's word for these very bytes. Whoever gives it for a result that
-does not follow from its own tally vouches for a forgery, though all that was asked of
-them was to sign a file. So what ``verify`` would call wrong is not signed. What cannot
-be checked, as files of scores are elsewhere or a bound is the user's own, may be: those
-who verify are told so, and the signer is told before.
+A signature vouches for exact bytes. Signing a result that does not follow from its own
+tally would vouch for a forgery. So evidence that ``verify`` would reject is not signed.
+Parts that cannot be checked, as when score files are elsewhere or a bound is the user's
+own, may be signed: ``verify`` lists them, and the signer learns of them before signing.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,7 +68,7 @@ __all__ = [
     "verify_together",
 ]
 
-_DERIVED: Final = ("transcript", "family", "detectable")  # of a training's record
+_DERIVED: Final = ("transcript", "family", "detectable")  # of a training record
 
 
 def stated_fields(
@@ -78,58 +77,58 @@ def stated_fields(
     """Return the names of fields that nothing in the evidence can show.
 
     Args:
-        evidence: What was verified.
-        files_given: Whether the score files were there to be read.
-        registration_given: Whether a copy of the registration was there to compare.
+        evidence: The evidence that was verified.
+        files_given: Whether the score files were available.
+        registration_given: Whether a copy of the registration was available.
     """
     training = evidence.result.training is not None
-    found = ["versions", "result.not_exercised"]
+    names = ["versions", "result.not_exercised"]
     scored = isinstance(evidence.guesses, ScoreFiles)
-    # Of scores, sanity checks follow from the tally, and are made anew; with the
-    # files at hand so does what ties decided.
-    made_anew = {BETTER_THAN_CHANCE, TIES} if files_given else {BETTER_THAN_CHANCE}
-    others = {each.code for each in evidence.result.sanity_checks} - made_anew
+    # For scores, whether guesses beat chance is recomputed from the tally, and with
+    # the files also what ties decided.
+    recomputed = {BETTER_THAN_CHANCE, TIES} if files_given else {BETTER_THAN_CHANCE}
+    others = {each.code for each in evidence.result.sanity_checks} - recomputed
     if not scored or others:
-        found += ["result.sanity_checks"]
-    # Fixed by the commitment, and yet no more than the auditor's description.
-    found += ["registration.design.setting", "registration.design.threat_model"]
+        names += ["result.sanity_checks"]
+    # Fixed by the commitment, but only the auditor's description.
+    names += ["registration.design.setting", "registration.design.threat_model"]
     match evidence.guesses:
         case Transcript():
             at = "result.training.transcript" if training else "guesses"
             free = [f"{at}.{column}" for column in _free(evidence)]
-            found += free if evidence.key else [at]
-            found += ["result.scores"]
+            names += free if evidence.key else [at]
+            names += ["result.scores"]
         case ScoreFiles():
-            found += ["guesses.coins_were_independent", "guesses.columns"]
+            names += ["guesses.coins_were_independent", "guesses.columns"]
             if not files_given:
-                found += ["guesses.files", "result.reading", "result.scores"]
+                names += ["guesses.files", "result.reading", "result.scores"]
         case None:
-            found += ["result.reading"]
-            # Nor that there was a training: its record can be left out as a whole.
-            found += ["result.training" if evidence.redacted else "result.scores"]
+            names += ["result.reading"]
+            # Nor that there was a training run: its whole record can be left out.
+            names += ["result.training" if evidence.redacted else "result.scores"]
     if evidence.result.training is not None and not evidence.redacted:
-        found += _stated_of_training(evidence.result.training)
+        names += _stated_of_training(evidence.result.training)
     if evidence.key is None and not registration_given:
-        found += ["registration"]
-    return tuple(sorted(found))
+        names += ["registration"]
+    return tuple(sorted(names))
 
 
 def _stated_of_training(training: TrainingRecord) -> list[str]:
-    """Return what a training's record holds and nothing is re-derived of.
+    """Return the fields of a training record that nothing recomputes.
 
-    Of the accountant: which curve it stands for; the verdict on it is re-derived.
+    For the accountant that is its curve; the verdict on the curve is recomputed.
     """
     names = [each.name for each in fields(training) if each.name not in _DERIVED]
-    held = [name for name in names if getattr(training, name) is not None]
-    return [f"result.training.{name}" for name in held]
+    present = [name for name in names if getattr(training, name) is not None]
+    return [f"result.training.{name}" for name in present]
 
 
 def _free(evidence: Evidence) -> list[str]:
-    """Return the columns of a transcript in which a change may leave the tally."""
+    """Return the columns of a transcript that can change without changing the tally."""
     rules = evidence.registration.design.rules
     free = ["index"]
     if rules.fixed:
-        free.append("guess")  # a wrong one and one not made count the same
+        free.append("guess")  # a wrong guess and one not made count the same
     if isinstance(rules, Slots):
         free.append("stake")
     if rules.free_turns:
@@ -170,18 +169,18 @@ def verify(
     required: tuple[str, ...] = (),
     accept_unchecked_counts: bool = False,
 ) -> Verification:
-    """Check evidence, as ``seal`` wrote it.
+    """Check evidence that ``seal`` wrote.
 
     Args:
-        text: What the file holds.
+        text: The content of the file.
         registration: A copy of what was registered before the run, from someone you
             trust to have dated it.
-        public_key: Of whoever should have signed.
+        public_key: The public key of the expected signer.
         files: The folder with the score files, if the evidence names some.
-        required: What must have been established besides: some of "registration",
-            "signature", "tally". ``missing`` says what was not.
-        accept_unchecked_counts: Whether evidence will do without the guesses, or files
-            of scores, that its counts were made from. If not, the tally is required.
+        required: What must also be established: some of "registration", "signature",
+            "tally". ``missing`` lists what was not.
+        accept_unchecked_counts: Whether to accept evidence without the guesses, or
+            score files, behind its counts. If not, the tally is required.
 
     Example:
         >>> print(verify("{}"))
@@ -205,16 +204,16 @@ def verify(
         unread = fails("form", f"it cannot be read: {error}")
         return Verification(checks=(unread,), required=required)
     folder = None if files is None else Path(files)
-    found = [
+    checks = [
         *_origin(evidence, envelope, registration, public_key),
         *if_counts_hold(derived(evidence, envelope, folder)),
     ]
-    # Whatever takes too long to find again would take longer to find the strength of.
-    again = ("bound", "claim test", ARITHMETIC)
-    if any(each.name in again and _holds(each) for each in found):
-        found += _guarded("strength", lambda: check_strength(evidence))
+    # If the bound takes too long to recompute, the strength would take even longer.
+    recomputed = ("bound", "claim test", ARITHMETIC)
+    if any(each.name in recomputed and _holds(each) for each in checks):
+        checks += _guarded("strength", lambda: check_strength(evidence))
     return Verification(
-        checks=(*found, *_never(evidence.registration)),
+        checks=(*checks, *_never(evidence.registration)),
         stated=stated_fields(
             evidence,
             files_given=folder is not None,
@@ -235,22 +234,22 @@ def verify_together(
 ) -> tuple[Verification, ...]:
     """Check several pieces of evidence, and that no key was used for two outputs.
 
-    Evidence for two observers of one run, of one output judged by two designs from the
-    same files of scores, or with and without what was redacted, is of one output.
+    Two pieces of evidence are of one output if they are for two observers of one run,
+    judge one output by two designs from the same score files, or differ by redaction.
 
     Args:
-        texts: What each file holds.
-        registration: If it is one, a copy of what was registered for it.
-        public_key: As of ``verify``.
+        texts: The content of each file.
+        registration: A copy of the registration; only for a single piece of evidence.
+        public_key: As for ``verify``.
         files: The folder with the score files of all of them.
-        required: What must have been established of each.
-        accept_unchecked_counts: Whether all will do without their guesses.
+        required: What must be established for each.
+        accept_unchecked_counts: As for ``verify``, for all of them.
     """
     if registration is not None and len(texts) != 1:
         raise InvalidInputError(
             "a registration is of one piece of evidence; verify each with its own"
         )
-    found = [
+    verified = [
         verify(
             text,
             registration=registration,
@@ -261,24 +260,24 @@ def verify_together(
         )
         for text in texts
     ]
-    if len(found) == 1:
-        return tuple(found)
-    held: list[Evidence | None] = [None] * len(found)
+    if len(verified) == 1:
+        return tuple(verified)
+    held: list[Evidence | None] = [None] * len(verified)
     for place, text in enumerate(texts):
-        with suppress(DpAuditError, MemoryError):  # verify said so
+        with suppress(DpAuditError, MemoryError):  # verify reported it
             held[place] = open_envelope(text)[0]
     return tuple(
         each
         if evidence is None
         else replace(each, checks=(*each.checks, _check_key(evidence, held)))
-        for each, evidence in zip(found, held, strict=True)
+        for each, evidence in zip(verified, held, strict=True)
     )
 
 
 def _check_key(
     evidence: Evidence, others: Sequence[Evidence | None]
 ) -> VerificationCheck:
-    """Check that no other evidence is of another output by the same key."""
+    """Check that no other evidence uses the same key for another output."""
     used = [
         number
         for number, other in enumerate(others, 1)
@@ -293,8 +292,8 @@ def _check_key(
             "other. If both are of one output, nothing in them shows it",
         )
     if evidence.registration.commitment is None:
-        said = "the coins do not come from a key; nothing tells one run from another"
-        return unchecked("key", said)
+        text = "the coins do not come from a key; nothing tells one run from another"
+        return unchecked("key", text)
     return holds("key", "none of the evidence given is of another output by its key")
 
 
@@ -316,24 +315,24 @@ def _one_output(one: Evidence, other: Evidence) -> bool:
 def derived(
     evidence: Evidence, envelope: Envelope, folder: Path | None = None
 ) -> list[VerificationCheck]:
-    """Return what follows from what within evidence, whoever wrote and signed it."""
-    found = [
+    """Return the checks of what evidence derives, whoever wrote and signed it."""
+    checks = [
         *_guarded("subject", lambda: [check_subject(envelope)]),
         *_guarded("design", lambda: [check_designs(evidence)]),
         *_guarded("commitment", lambda: [check_commitment(evidence)]),
     ]
-    if any(each.outcome is VerificationOutcome.FAILS for each in found[1:]):
-        said = "not looked at, as it is not of the design and the key registered"
-        return [*found, unchecked("result", said)]
-    found += _guarded("tally", lambda: check_guesses(evidence, folder))
+    if any(each.outcome is VerificationOutcome.FAILS for each in checks[1:]):
+        text = "not checked, as it is not of the registered design and key"
+        return [*checks, unchecked("result", text)]
+    checks += _guarded("tally", lambda: check_guesses(evidence, folder))
     scored = isinstance(evidence.guesses, ScoreFiles)
-    found += _guarded(
+    checks += _guarded(
         "bound",
         lambda: check_bound_follows(
             evidence.result, evidence.registration, scored=scored
         ),
     )
-    return found
+    return checks
 
 
 def _holds(check: VerificationCheck) -> bool:
@@ -341,7 +340,7 @@ def _holds(check: VerificationCheck) -> bool:
 
 
 def _never(registered: Registration) -> tuple[VerificationCheck, ...]:
-    """Return what no record can show, as far as this one does not show it."""
+    """Return as unchecked what no record can show."""
     program, nonce = registered.program, registered.nonce
     run = "nothing shows that the program named was run, and made this output"
     only = _REGISTRATIONS
@@ -372,7 +371,7 @@ def _origin(
     registration: Registration | None,
     public_key: Verifier | None,
 ) -> list[VerificationCheck]:
-    """Return where the evidence comes from."""
+    """Return the checks of where the evidence comes from."""
     return [
         holds("form", "it is a statement in an envelope, and can be read in one way"),
         *_guarded("signature", lambda: [check_signature(envelope, public_key)]),
@@ -383,14 +382,14 @@ def _origin(
 def _guarded(
     name: str, check: Callable[[], list[VerificationCheck]]
 ) -> list[VerificationCheck]:
-    """Return what a check finds; whatever the evidence holds, there is an answer."""
+    """Return the outcome of a check, also if the check raises."""
     try:
         return check()
     except MemoryError:
         return [unchecked(name, f"{_SHORT} to check it")]
     except Exception as error:
-        said = f"checking it ended in an error ({type(error).__name__}: {error})"
-        return [fails(name, said)]
+        text = f"checking it ended in an error ({type(error).__name__}: {error})"
+        return [fails(name, text)]
 
 
 _COULD_BE = ("tally", "bound", "result")
@@ -405,13 +404,13 @@ def seal(
     """Return the text of the file ``evidence.json``.
 
     Args:
-        evidence: What to seal.
-        signer: Who signs; without one the envelope has no signature.
+        evidence: The evidence to seal.
+        signer: The signer; without one the envelope has no signature.
         files: The folder with the score files, if the evidence names some, so that the
-            tally is checked before it is signed.
+            tally is checked before signing.
 
     Raises:
-        InvalidInputError: It was to be signed, and does not hold.
+        InvalidInputError: A signer was given, and the evidence does not hold.
     """
     _validate.kind("evidence", evidence, Evidence)
     if signer is not None:
@@ -422,20 +421,20 @@ def seal(
 def check_before(
     evidence: Evidence, *, files: str | Path | None = None
 ) -> tuple[VerificationCheck, ...]:
-    """Refuse evidence that does not hold; return what could not be checked of it.
+    """Refuse evidence that does not hold; return the checks that could not be made.
 
-    Whoever redacts asks for this first: without key and guesses nobody can later.
+    Call this before redacting: without key and guesses nobody can check it later.
 
     Args:
-        evidence: What is to be signed or redacted.
+        evidence: The evidence to be signed or redacted.
         files: The folder with the score files, if the evidence names some.
 
     Raises:
         InvalidInputError: A check fails; the message says which.
     """
     _, envelope = open_envelope(sealed(evidence))
-    found = derived(evidence, envelope, None if files is None else Path(files))
-    wrong = [each for each in found if each.outcome is VerificationOutcome.FAILS]
+    checks = derived(evidence, envelope, None if files is None else Path(files))
+    wrong = [each for each in checks if each.outcome is VerificationOutcome.FAILS]
     if wrong:
         raise InvalidInputError(
             f"this evidence does not hold ({wrong[0].name}: "
@@ -444,6 +443,6 @@ def check_before(
         )
     return tuple(
         each
-        for each in found
+        for each in checks
         if each.outcome is VerificationOutcome.NOT_CHECKED and each.name in _COULD_BE
     )

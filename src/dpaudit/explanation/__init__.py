@@ -1,4 +1,4 @@
-"""Why an audit shows what it shows, in words and numbers."""
+"""Explanations of an audit's result, in words and numbers."""
 
 from dpaudit.explanation.explain import explain
 from dpaudit.explanation.values import Advice, Explanation, Step

@@ -1,17 +1,16 @@
-"""How well the guesses of one audit did, and what bound such guesses typically give.
+"""The accuracy of an audit's guesses, and the bound that such guesses typically give.
 
-Guesses that count alike have an accuracy, the share that was right. Where they count by
-their weight, so do right ones: the accuracy is the weight of right guesses over that of
-all. Rounds and bets weigh a guess by how much its log-odds exceed the epsilon that is
-tested. As an epsilon an accuracy is ``ln(a / (1 - a))``, that of randomised response
-which is guessed as well.
+For guesses that all count the same, the accuracy is the share of correct ones. For
+weighted guesses it is the weight of the correct guesses over that of all. Rounds and
+bets weigh a guess by how much its log-odds exceed the tested epsilon. As an epsilon an
+accuracy is ``ln(a / (1 - a))``, that of randomised response guessed equally well.
 
-The *typical* bound is that of a run with exactly as much luck as is to be expected. For
-counts it is the mean of the bound over the binomial law of the accuracy that was seen.
-For other readings right guesses are spread evenly over the guesses: where guesses have
-stated log-odds, in proportion to the chance ``p(c l)`` of each, with one ``c`` (for
-each round) such that the weight of the right ones is what was seen; in rankings, at the
-rate seen in each stretch of ranks. Committed uniform numbers are those of the run.
+The *typical* bound is that of a run with exactly the expected luck. For counts it is
+the mean of the bound over the binomial distribution at the observed accuracy. For other
+readings, correct guesses are spread evenly over the guesses: where guesses have stated
+log-odds, in proportion to the probability ``p(c l)`` of each, with one ``c`` (for each
+round) such that the weight of the correct ones is the observed one; in rankings, at the
+rate observed in each stretch of ranks. Committed uniform numbers are those of the run.
 """
 
 from collections.abc import Callable
@@ -49,23 +48,23 @@ __all__ = [
     "likely_accuracies",
 ]
 
-_SURE = 0.95  # that an accuracy lies in its interval
-_POINTS = 33  # of a binomial law
-_STEEPEST = 60.0
-_STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-_WAYS = (0.1, 0.43, 0.77)  # fewer, as a bound from rounds takes longer
-_GOLDEN = 0.618  # from one round to the next, so that they do not round alike
-_STRETCH = 1.5  # from one stretch of ranks to the next
+_CONFIDENCE = 0.95  # of the interval of an accuracy
+_QUANTILES = 33  # of a binomial distribution
+_MAX_SLOPE = 60.0
+_OFFSETS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_ROUND_OFFSETS = (0.1, 0.43, 0.77)  # fewer, as a bound from rounds takes longer
+_OFFSET_STEP = 0.618  # between rounds, so that they are not all rounded the same way
+_STRETCH_RATIO = 1.5  # between the ends of successive stretches of ranks
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuessAccuracy:
-    """How well guesses did.
+    """The accuracy of guesses.
 
     Attributes:
-        accuracy: The share that was right, by weight, and its interval.
-        guesses: How many of them there were.
+        accuracy: The share of correct guesses, by weight, and its interval.
+        guesses: The number of guesses.
         typical: The bound that such guesses typically give.
     """
 
@@ -75,17 +74,17 @@ class GuessAccuracy:
 
 
 def accuracy_of(audit: Result, at: float) -> GuessAccuracy:
-    """Return how well the guesses of an audit did.
+    """Return the accuracy of an audit's guesses.
 
     Args:
         audit: The audit.
-        at: Where guesses of different weight are weighed: the epsilon that is tested.
+        at: The tested epsilon, at which guesses of different weight are weighed.
     """
     reading, design, bound = audit.reading, audit.design, bound_of(audit)
 
     def lower(read: Reading) -> float:
-        found = bound.epsilon_lower(read, delta=design.bound_delta, alpha=design.alpha)
-        return found.epsilon_lower
+        limit = bound.epsilon_lower(read, delta=design.bound_delta, alpha=design.alpha)
+        return limit.epsilon_lower
 
     match reading:
         case Counts(guesses=r, correct=v):
@@ -113,15 +112,16 @@ def accuracy_of(audit: Result, at: float) -> GuessAccuracy:
 def expected_bound(
     audit: Result, counts: Counts, accuracies: NDArray[np.float64] | None = None
 ) -> Expected:
-    """Return what to expect of the bound if guesses are right independently.
+    """Return mean and spread of the bound if guesses are correct independently.
 
     Args:
-        audit: For its bound, delta and alpha.
-        counts: How many canaries and guesses, and which share of these is right.
-        accuracies: Equally likely chances of being right, if not that share.
+        audit: Gives the bound, delta and alpha.
+        counts: Number of canaries and guesses, and the share of correct guesses.
+        accuracies: Equally likely probabilities of being correct, instead of that
+            share.
     """
     bound, design = bound_of(audit), audit.design
-    numbers, chances = _likely_counts(counts, accuracies)
+    numbers, weights = _likely_counts(counts, accuracies)
     bounds = np.array(
         [
             bound.epsilon_lower(
@@ -132,28 +132,28 @@ def expected_bound(
             for v in numbers
         ]
     )
-    mean = float(chances @ bounds)
-    return Expected(mean=mean, spread=float(np.sqrt(chances @ (bounds - mean) ** 2)))
+    mean = float(weights @ bounds)
+    return Expected(mean=mean, spread=float(np.sqrt(weights @ (bounds - mean) ** 2)))
 
 
 def _likely_counts(
     counts: Counts, accuracies: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return numbers of right guesses that stand for their law."""
-    middle = (np.arange(_POINTS) + 0.5) / _POINTS
+    """Return numbers of correct guesses and their weights: a discrete distribution."""
+    middle = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     if accuracies is None:
         accuracies = np.array([counts.correct / max(1, counts.guesses)])
     quantiles = _binomial_quantiles(middle, counts.guesses, accuracies)
     numbers, times = np.unique(quantiles, return_counts=True)
-    return numbers, times / _POINTS
+    return numbers, times / _QUANTILES
 
 
 def as_epsilon(accuracy: Estimate, reading: Reading | None = None) -> Estimate:
-    """Return the epsilon at which guesses are as accurate; never negative.
+    """Return the epsilon of randomised response guessed as accurately; at least 0.
 
     Args:
-        accuracy: The share that is right.
-        reading: Of what; a random half may have been included.
+        accuracy: The share of correct guesses.
+        reading: The guesses; a random half of the canaries may have been included.
     """
     share = reading.records_per_swap if isinstance(reading, HalfCounts) else 1
     ends = (accuracy.value, accuracy.low, accuracy.high)
@@ -165,7 +165,7 @@ def as_epsilon(accuracy: Estimate, reading: Reading | None = None) -> Estimate:
 
 
 def _not_guessed(accuracy: float, reading: Reading | None) -> float:
-    """Return the log-odds that those not guessed of a half were excluded, or else 0."""
+    """Return the log-odds that canaries not guessed were excluded; 0 unless a half."""
     if not isinstance(reading, HalfCounts):
         return 0.0
     n, r, h = reading.canaries, reading.guesses, reading.included
@@ -174,18 +174,18 @@ def _not_guessed(accuracy: float, reading: Reading | None) -> float:
 
 
 def likely_accuracies(counts: Counts) -> NDArray[np.float64]:
-    """Return accuracies that are equally likely, given what was seen (Jeffreys)."""
-    middle = (np.arange(_POINTS) + 0.5) / _POINTS
+    """Return accuracies that are equally likely given the counts (Jeffreys prior)."""
+    middle = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     v, wrong = counts.correct, counts.guesses - counts.correct
     return np.asarray(special.betaincinv(v + 0.5, wrong + 0.5, middle))
 
 
 def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> GuessAccuracy:
-    """Return the share that was right; its interval holds for all looks together."""
+    """Return the accuracy; its interval holds for all looks simultaneously."""
     if not made:
-        nothing = Estimate(value=0.5, low=0.5, high=0.5)
-        return GuessAccuracy(accuracy=nothing, guesses=0, typical=typical)
-    limits = rate_limits(right, made, alpha=(1 - _SURE) / looks)
+        chance_level = Estimate(value=0.5, low=0.5, high=0.5)
+        return GuessAccuracy(accuracy=chance_level, guesses=0, typical=typical)
+    limits = rate_limits(right, made, alpha=(1 - _CONFIDENCE) / looks)
     accuracy = _around(right / made, limits)
     return GuessAccuracy(accuracy=accuracy, guesses=made, typical=typical)
 
@@ -196,20 +196,20 @@ def _around(seen: float, limits: tuple[float, float]) -> Estimate:
 
 
 def _binomial_quantiles(
-    at: NDArray[np.float64], trials: int, chances: NDArray[np.float64]
+    at: NDArray[np.float64], trials: int, probabilities: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return the least numbers that a mixture of binomials exceeds no more often."""
+    """Return quantiles of an equal mixture of binomials."""
     low, high = np.zeros(len(at), np.int64), np.full(len(at), trials)
     while np.any(low < high):
         middle = (low + high) // 2
-        below = special.bdtr(middle[:, np.newaxis], trials, chances).mean(axis=1)
+        below = special.bdtr(middle[:, np.newaxis], trials, probabilities).mean(axis=1)
         enough = below >= at
         low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
     return low
 
 
 def _best_number(ranked: Ranked, design: Design) -> tuple[int, int]:
-    """Return the number that would, alone, have shown the most; how many were tried."""
+    """Return the number of guesses with the largest bound, and how many were tried."""
     right = np.cumsum(ranked.right)
     numbers = np.unique(np.geomspace(1, len(right), 40).round().astype(int))
     shown = [
@@ -222,37 +222,37 @@ def _best_number(ranked: Ranked, design: Design) -> tuple[int, int]:
         .epsilon_lower
         for k in numbers
     ]
-    # Where nothing is shown, all guesses say how accurate they were.
+    # If every bound is 0, the accuracy is that of all guesses.
     if not max(shown) > 0:
         return len(right), 1
     return int(numbers[int(np.argmax(shown))]), len(numbers)
 
 
 def _evenly_ranked(right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the rate of right guesses in each stretch of ranks, for every rank."""
+    """Return for every rank the rate of correct guesses in its stretch of ranks."""
     ends = [0]
     while ends[-1] < len(right):
-        ends.append(min(len(right), int(_STRETCH * ends[-1]) + 20))
+        ends.append(min(len(right), int(_STRETCH_RATIO * ends[-1]) + 20))
     parts = [np.full(b - a, right[a:b].mean()) for a, b in pairwise(ends)]
     return np.concatenate(parts)
 
 
 def _averaged(
-    chances: NDArray[np.float64], lower: Callable[[NDArray[np.bool_]], float]
+    probabilities: NDArray[np.float64], lower: Callable[[NDArray[np.bool_]], float]
 ) -> float:
-    """Return the bound if right ones come evenly, each at its own rate.
+    """Return the bound if correct guesses are spread evenly, each at its own rate.
 
-    Where wrong ones are few it matters which they are: the mean of a few ways.
+    It is a mean over offsets: if few guesses are incorrect it matters which ones.
     """
-    at = np.cumsum(chances)
-    ways = [np.diff(np.floor(at + start), prepend=0.0) > 0 for start in _STARTS]
-    return float(np.mean([lower(right) for right in ways]))
+    at = np.cumsum(probabilities)
+    spread = [np.diff(np.floor(at + start), prepend=0.0) > 0 for start in _OFFSETS]
+    return float(np.mean([lower(right) for right in spread]))
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Guesses:
-    """Guesses in classes: how sure each is, how many, how many right."""
+    """Guesses in classes: log-odds, number and number correct of each class."""
 
     odds: NDArray[np.float64]
     counts: NDArray[np.float64]
@@ -267,16 +267,16 @@ class _Guesses:
         counts: NDArray[np.float64],
         right: NDArray[np.float64],
     ) -> Self:
-        """Return guesses with the weight they have where an epsilon is tested."""
+        """Return guesses with their weights in the test of an epsilon."""
         weights = excess(odds, epsilon)
         if not np.dot(weights, counts):
             weights = odds
         return cls(odds=odds, counts=counts, right=right, weights=weights)
 
-    def chances(self) -> NDArray[np.float64]:
-        """Return chances p(c l) that give right guesses the weight that was seen."""
+    def probabilities(self) -> NDArray[np.float64]:
+        """Return p(c l) of each class, with c fitted to the weight of correct ones."""
         wanted = float(np.dot(self.weights, self.right))
-        low, high = -_STEEPEST, _STEEPEST
+        low, high = -_MAX_SLOPE, _MAX_SLOPE
         for _ in range(80):
             c = (low + high) / 2
             given = np.dot(self.counts * self.weights, special.expit(c * self.odds))
@@ -289,18 +289,18 @@ class _Guesses:
         if not whole:
             return _counted(0, 0, typical)
         a = float(np.dot(self.weights, self.right)) / whole
-        # As many equal guesses as have the same variance; an interval for the eye.
+        # The effective number of equal guesses; the interval is only indicative.
         squares = float(np.dot(self.weights**2, self.counts))
-        like = whole**2 / squares
+        n = whole**2 / squares
         return GuessAccuracy(
-            accuracy=_around(a, rate_limits(a * like, like, alpha=1 - _SURE)),
+            accuracy=_around(a, rate_limits(a * n, n, alpha=1 - _CONFIDENCE)),
             guesses=int(self.counts[self.weights > 0].sum()),
             typical=typical,
         )
 
 
 def excess(odds: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
-    """Return what guesses count where an epsilon is tested."""
+    """Return the weight of guesses in the test of an epsilon."""
     return np.maximum(odds - epsilon, 0.0)
 
 
@@ -317,19 +317,21 @@ def _played(
     bounds = [
         lower(
             tuple(
-                replace(one, correct=_even(guesses, (way + number * _GOLDEN) % 1))
+                replace(
+                    one, correct=_even(guesses, (start + number * _OFFSET_STEP) % 1)
+                )
                 for number, (one, guesses) in enumerate(zip(rounds, each, strict=True))
             )
         )
-        for way in _WAYS
+        for start in _ROUND_OFFSETS
     ]
     odds, counts, right = (np.concatenate(part) for part in zip(*columns, strict=True))
     return _Guesses.against(at, odds, counts, right).seen(float(np.mean(bounds)))
 
 
 def _even(guesses: _Guesses, start: float) -> tuple[int, ...]:
-    """Return how many are right in each class if right ones come evenly."""
-    so_far = np.floor(np.cumsum(guesses.counts * guesses.chances()) + start)
+    """Return how many are correct in each class if correct ones are spread evenly."""
+    so_far = np.floor(np.cumsum(guesses.counts * guesses.probabilities()) + start)
     right = np.clip(np.diff(so_far, prepend=0.0), 0.0, guesses.counts)
     return tuple(right.astype(int).tolist())
 
@@ -339,6 +341,6 @@ def _staked(bets: Bets, at: float, lower: Callable[[Reading], float]) -> GuessAc
     ones, right = np.ones(len(odds)), bets.right.astype(float)
     guesses = _Guesses.against(at, odds, ones, right)
     typical = _averaged(
-        guesses.chances(), lambda right: lower(replace(bets, right=right))
+        guesses.probabilities(), lambda right: lower(replace(bets, right=right))
     )
     return guesses.seen(typical)

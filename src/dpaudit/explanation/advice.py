@@ -1,14 +1,14 @@
-"""What to do next: about stages that were not checked, and about each gap.
+"""Advice on what to do next: about stages that were not checked, and about each gap.
 
 A larger epsilon detects smaller faults of the noise and the accounting, and none at
-another stage. So what is to be done next is ranked by the fault that it would detect:
-stages that were not checked come first, those at which a fault can reveal a whole
-record before those at which it costs some epsilon (docs/explanation/bug-zoo.md).
+another stage. So next steps are ranked by the faults that they would detect: stages
+that were not checked come first, those at which a fault can reveal a whole record
+before those at which it costs some epsilon (docs/explanation/bug-zoo.md).
 
-With a model of the training, what another design would show is forecast as plans are,
-from the exact posterior. Without one it is what guesses would show that are right as
-often as those that were made, and independently; how often that is, is known from one
-run only, and the spread says so.
+With a model of the training run, the bound of another design is forecast as for plans,
+from the exact posterior. Without one, it is the bound of independent guesses with the
+observed accuracy; this accuracy is known from one run only, and the spread reflects
+that.
 """
 
 from collections.abc import Iterable
@@ -55,11 +55,11 @@ from dpaudit.theory.gap_levels import Gaps
 
 __all__ = ["guessing_advice", "modelled_advice", "next_steps", "unmodelled_advice"]
 
-_WORTH = 1.02  # times what is expected now, or it is not worth a word
+_MIN_GAIN = 1.02  # factor over the bound expected now; less is not worth mentioning
 _MORE = 4  # times as many canaries
-_SHOWS = 0.01  # epsilon
-_PAIRED = 6  # quantiles of each of two runs
-_WORST_FIRST = (  # by what the worst fault of each gives away
+_MIN_DIFFERENCE = 0.01  # epsilon
+_PAIR_QUANTILES = 6  # of each of two runs
+_WORST_FIRST = (  # by what the worst fault of each stage reveals
     Stage.SIDE_PATHS,
     Stage.RELEASED_MODEL,
     Stage.GRADIENTS,
@@ -78,11 +78,11 @@ _SMALLER = "smaller faults of noise and accounting, and no others"
 
 
 def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice, ...]:
-    """Return what to do after an audit of training, the worst fault to detect first.
+    """Return the next steps after auditing a training run, worst fault first.
 
     Args:
-        result: Of any audit; only a training run has stages.
-        of_gaps: What to do about each gap; the one with the largest bound to expect
+        result: The result of any audit; only a training run has stages.
+        of_gaps: The advice about each gap; the one with the largest expected bound
             comes last, unless something was found, which is to be fixed first.
     """
     if result.training is None:
@@ -112,37 +112,37 @@ def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice
 def modelled_advice(
     audit: Result, claim: Guarantee, model: Model, law: GuessDistribution, gaps: Gaps
 ) -> dict[str, Advice]:
-    """Return what to do about each gap of an audit whose training is known."""
+    """Return the advice about each gap of an audit whose training run is modelled."""
     design = audit.design
     now = _now(design, model, law)
-    found = {
+    by_gap = {
         "confidence": _two_runs(audit, claim, model, law),
         "interference": _in_rounds(design, model, law, now),
         "elements": _other_number(design, model, law, now),
         "guessing": guessing_advice(gaps),
         "statistics": _other_size(design, model, law, now),
     }
-    return {name: advice for name, advice in found.items() if advice is not None}
+    return {name: advice for name, advice in by_gap.items() if advice is not None}
 
 
 def unmodelled_advice(
     audit: Result, claim: Guarantee, seen: GuessAccuracy
 ) -> dict[str, Advice]:
-    """Return what to do about each gap if only the guesses are known."""
-    found = {
+    """Return the advice about each gap if only the guesses are known."""
+    by_gap = {
         "confidence": _two_runs(audit, claim, None, None),
         "statistics": _more_like_these(audit, seen),
     }
-    return {name: advice for name, advice in found.items() if advice is not None}
+    return {name: advice for name, advice in by_gap.items() if advice is not None}
 
 
 def _is_counted(design: Design) -> bool:
-    """Return whether a number of guesses fixed beforehand is made at once."""
+    """Return whether a fixed number of guesses is made at once."""
     return isinstance(design.rules, OneRun) and design.rules.fixed
 
 
 def _now(design: Design, model: Model, law: GuessDistribution) -> Expected:
-    """Return what was to be expected of the audit as it was made."""
+    """Return the expected bound of the audit as it was made."""
     delta, alpha = design.bound_delta, design.alpha
     if _is_counted(design):
         whole = max(1, round(design.guesses / model.per_coordinate))
@@ -155,13 +155,13 @@ def _now(design: Design, model: Model, law: GuessDistribution) -> Expected:
 def _two_runs(
     audit: Result, claim: Guarantee, model: Model | None, law: GuessDistribution | None
 ) -> Advice | None:
-    """Return what two runs would show together."""
+    """Return the advice to combine two runs, with the expected bound."""
     design = audit.design
     if not design.bound_delta or design.runs > 1:
         return None
     guarantee = model.guarantee if model and model.guarantee else claim
     one, two = (reach(guarantee, audit, times=times) for times in (1, 2))
-    if two - one < _SHOWS:
+    if two - one < _MIN_DIFFERENCE:
         return None
     text = (
         "combine two independent runs, which together can show up to "
@@ -177,15 +177,16 @@ def _two_runs(
 def _quantiles(
     forecast: OneRunForecast, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return numbers of right guesses that stand for their forecast law."""
-    middle = (np.arange(_PAIRED) + 0.5) / _PAIRED
+    """Return quantiles of the forecast number of correct guesses, and their weights."""
+    middle = (np.arange(_PAIR_QUANTILES) + 0.5) / _PAIR_QUANTILES
     below = forecast.at_most(np.arange(guesses + 1))
     numbers = np.searchsorted(np.maximum.accumulate(below), middle)
-    return np.minimum(numbers, guesses), np.full(_PAIRED, 1 / _PAIRED)
+    weights = np.full(_PAIR_QUANTILES, 1 / _PAIR_QUANTILES)
+    return np.minimum(numbers, guesses), weights
 
 
 def _pairs(
-    design: Design, numbers: NDArray[np.int64], chances: NDArray[np.float64]
+    design: Design, numbers: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> Expected:
     counts = [
         Counts(canaries=design.canaries, guesses=design.guesses, correct=int(v))
@@ -193,7 +194,7 @@ def _pairs(
     ]
     known: dict[tuple[int, int], float] = {}
     mean = square = 0.0
-    for (a, p), (b, q) in product(zip(counts, chances, strict=True), repeat=2):
+    for (a, p), (b, q) in product(zip(counts, weights, strict=True), repeat=2):
         pair = (min(a.correct, b.correct), max(a.correct, b.correct))
         if pair not in known:
             known[pair] = (
@@ -209,7 +210,7 @@ def _pairs(
 def _in_rounds(
     design: Design, model: Model, law: GuessDistribution, now: Expected
 ) -> Advice | None:
-    """Return what the same canaries would show if coins were revealed on the way."""
+    """Return the advice to reveal coins in rounds, with the expected bound."""
     if not _is_counted(design) or model.per_coordinate == 1:
         return None
     best = best_rounds(
@@ -218,7 +219,7 @@ def _in_rounds(
         delta=design.bound_delta,
         alpha=design.alpha,
     )
-    if best is None or best.expected().mean < _WORTH * now.mean:
+    if best is None or best.expected().mean < _MIN_GAIN * now.mean:
         return None
     return _expecting(
         "reveal coins on the way: play the same canaries in rounds, as dpaudit plan "
@@ -230,23 +231,23 @@ def _in_rounds(
 def _other_number(
     design: Design, model: Model, law: GuessDistribution, now: Expected
 ) -> Advice | None:
-    """Return what another number of guesses would show."""
+    """Return the advice to make another number of guesses."""
     if not _is_counted(design):
         return None
     delta, alpha = design.bound_delta, design.alpha
     best = best_one_run(law, coordinates=model.coordinates, delta=delta, alpha=alpha)
     expected = best.expected(delta=delta, alpha=alpha)
-    if expected.mean < _WORTH * now.mean:
+    if expected.mean < _MIN_GAIN * now.mean:
         return Advice(
             text=f"nothing: {design.guesses} guesses are about the best number"
         )
     return _expecting(
-        f"guess the surest {best.guesses} instead of {design.guesses}", expected
+        f"make {best.guesses} guesses instead of {design.guesses}", expected
     )
 
 
 def guessing_advice(gaps: Gaps) -> Advice:
-    """Return whether the guesser can be blamed."""
+    """Return the advice about the guesser, from its accuracy and the best possible."""
     levels = {level.name: level for level in gaps.levels}
     best, made = levels["elements"].epsilon, levels["guessing"]
     if made.low <= best <= made.high:
@@ -254,7 +255,7 @@ def guessing_advice(gaps: Gaps) -> Advice:
             text="nothing: the guesses were as accurate as the best can be, within luck"
         )
     if made.epsilon > best:
-        return Advice(text="look again: they were luckier than luck usually is")
+        return Advice(text="check again: they were luckier than is usual")
     return Advice(
         text="let the guesser know what real records add to the sums "
         "(knows_real_sums=True), or give the audit coordinates that they leave alone"
@@ -264,7 +265,7 @@ def guessing_advice(gaps: Gaps) -> Advice:
 def _other_size(
     design: Design, model: Model, law: GuessDistribution, now: Expected
 ) -> Advice | None:
-    """Return what other numbers of canaries would show."""
+    """Return the advice to use another number of canaries, with the expected bound."""
     delta, alpha, d = design.bound_delta, design.alpha, model.coordinates
     s = most_shown(
         model.training, coordinates=d, delta=delta, alpha=alpha
@@ -273,7 +274,7 @@ def _other_size(
         other = simulated_distribution(model.training, s, FINAL, seed=13)
         best = best_forecast(other, d, delta, alpha)
         expected = forecast_bound(best, delta, alpha)
-        if expected.mean > _WORTH * now.mean:
+        if expected.mean > _MIN_GAIN * now.mean:
             how = "in rounds" if best.rules.adaptive else "guessed at once"
             instead = (
                 f"use {s} canaries per coordinate instead of {model.per_coordinate}"
@@ -290,7 +291,7 @@ def _other_size(
 
 
 def _more_like_these(audit: Result, seen: GuessAccuracy) -> Advice | None:
-    """Return what more canaries would show that are guessed as well."""
+    """Return the advice to use more canaries, if they are guessed equally well."""
     counts = audit.reading.counted
     if counts is None or seen.accuracy.low <= 0.5:
         return None  # guesses that may be no better than chance promise nothing

@@ -1,8 +1,9 @@
-"""Explain a result: what was found, what stands between it and the claim, what to do.
+"""Explanation of a result: the bound, its gaps to the claim, and what to do next.
 
-An audit that refuted nothing is worth what it could have refuted. With a model of the
-training that is by how much the noise would have had to be too small; without one, how
-well guesses would have had to do (``dpaudit.game.detectable``).
+An audit that refuted nothing is worth as much as its power. With a model of the
+training run, the power is stated as the factor by which the noise would have had to be
+too small; without one, as the accuracy that guesses would have needed
+(``dpaudit.game.detectable``).
 """
 
 from dataclasses import replace
@@ -48,10 +49,11 @@ def power(
     """Return what an audit would have detected; "" if that was not computed.
 
     Args:
-        audit: Of any mechanism.
-        claim: What is judged.
-        model: Of its training, if that is known.
-        short: Whether guesses did worse than the model says, so that no forecast holds.
+        audit: The audit of any mechanism.
+        claim: The claim tested.
+        model: The model of its training run, if known.
+        short: Whether guesses did worse than the model predicts, so that no forecast
+            holds.
     """
     found = None if short else _noise(audit, claim, model)
     if found is None:
@@ -75,7 +77,7 @@ def _by_guesses(audit: Result, claim: Guarantee) -> str:
 def _noise(
     audit: Result, claim: Guarantee, model: Model | None
 ) -> DetectableFault | None:
-    """Return which fault of the noise would have been detected, if it is a training."""
+    """Return the noise fault that would have been detected in a training run."""
     if audit.training is not None:
         return audit.training.detectable
     rules = audit.design.rules
@@ -95,10 +97,10 @@ _SHORT = (
 
 
 def _look_for_a_fault(unit: str | None) -> dict[str, Advice]:
-    """Return what to do about guesses that no model explains."""
+    """Return the advice for guesses that no model explains."""
     record = terms_of(unit).record
     advice = Advice(
-        text=f"look for a fault: too little noise, {record}s that are not clipped, "
+        text=f"search for a fault: too little noise, {record}s that are not clipped, "
         "other sampling, or outputs that the claim does not cover"
     )
     return {"guessing": advice, "exposure": advice}
@@ -113,15 +115,16 @@ def explain(
 ) -> Explanation:
     """Return what an audit shows, why not more, and what could be done about it.
 
-    Where the result says which training it was made of, every gap is computed by itself
-    and advice comes with the bound to expect; that takes some seconds. So is it where
-    the mechanism is given and guesses were counted. Otherwise only confidence,
-    statistics and the rest are told apart. Of a void audit only is said why it is void:
-    a way from the claim to its bound would say something about the claim.
+    If the result contains the configuration of its training run, every gap is computed
+    by itself and advice comes with the expected bound; that takes some seconds. The
+    same holds if the mechanism is given and guesses were counted. Otherwise only
+    confidence, statistics and the rest are distinguished. For an invalid run only the
+    reason is given: the steps from the claim to its bound would imply something about
+    the claim.
 
     Args:
-        result: Of any audit.
-        mechanism: What was audited, as ``dpaudit.theory.gaps`` takes it.
+        result: The result of any audit.
+        mechanism: The audited mechanism, as accepted by ``dpaudit.theory.gaps``.
         rng: For a mechanism whose levels must be simulated.
 
     Example:
@@ -141,10 +144,10 @@ def explain(
         return _bare(result)
     claim = result.claim_test.claim
     refuted = result.claim_test.refuted
-    # Of a mechanism as claimed, no guess would be sure enough to count up there.
+    # If refuted: under the claim no guess is confident enough to count at the bound.
     at = 0.0 if refuted else result.bound.epsilon_lower
     seen, model = accuracy_of(result, at), Model.of(result)
-    told, short = _told(model, mechanism), False
+    basis, short = _basis(model, mechanism), False
     if mechanism is not None:
         model, gaps = None, known(result, claim, mechanism, seen, rng)
         advice = unmodelled_advice(result, claim, seen)
@@ -152,16 +155,16 @@ def explain(
         gaps = unmodelled(result, claim, seen)
         advice = {} if result.faults else unmodelled_advice(result, claim, seen)
     else:
-        law = law_of(model)
-        gaps = modelled(result, claim, model, law, seen, at)
+        distribution = law_of(model)
+        gaps = modelled(result, claim, model, distribution, seen, at)
         short = not refuted and _fell_short(result, gaps)
         if refuted or result.faults:
             advice = {}
         elif short:
-            # What the model forecasts did not come true; it must not be promised.
+            # The model's forecasts did not hold, so none must be promised.
             model, advice = None, {"guessing": guessing_advice(gaps)}
         else:
-            advice = modelled_advice(result, claim, model, law, gaps)
+            advice = modelled_advice(result, claim, model, distribution, gaps)
     detected = "" if refuted else power(result, claim, model, short=short)
     if short:
         detected = f"{detected} {_SHORT}".strip()
@@ -178,7 +181,7 @@ def explain(
         confidence_sentence=confidence_sentence(result),
         claimed=gaps.levels[0].epsilon,
         found=result.bound.epsilon_lower,
-        model=told,
+        model=basis,
         steps=steps,
         remainder=gaps.remainder or 0.0,
         power=detected,
@@ -189,7 +192,7 @@ def explain(
 
 
 def _bare(result: Result) -> Explanation:
-    """Return what is told of every audit, even one that says nothing of its claim."""
+    """Return the parts of an explanation that even an invalid run has."""
     delta, training = result.design.bound_delta, result.training
     return Explanation(
         outcome=result.verdict,
@@ -216,23 +219,23 @@ def _bare(result: Result) -> Explanation:
 
 
 def _fell_short(result: Result, gaps: Gaps) -> bool:
-    """Return whether guesses did worse than the model says, beyond luck."""
+    """Return whether guesses did worse than the model predicts, beyond chance."""
     levels = {level.name: level for level in gaps.levels}
     hidden = result.training is not None and result.training.hidden
     made, best = levels["guessing"], levels["elements"].epsilon
-    # 1.6 times the 95 % interval: luck alone does it once in a thousand audits.
+    # 1.6 times the 95 % interval: exceeded by chance once in a thousand audits.
     return hidden or made.epsilon + 1.6 * (made.high - made.epsilon) < best
 
 
-def _told(model: Model | None, mechanism: object | None) -> str:
+def _basis(model: Model | None, mechanism: object | None) -> str:
     if mechanism is not None:
         return f"the law of {type(mechanism).__name__}"
     return "only the guesses are known" if model is None else str(model)
 
 
 def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
-    """Return the way from the claim to the bound, which has no detour to infinity."""
-    drops, found = gaps.drops, list[Step]()
+    """Return the steps from the claim to the bound, without detours to infinity."""
+    drops, steps = gaps.drops, list[Step]()
     for level in gaps.levels[1:]:
         step = Step(
             name=level.name,
@@ -243,16 +246,16 @@ def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
             sentence=gaps.sentence(level.name),
             advice=advice.get(level.name),
         )
-        if step.takes == inf and found and found[-1].takes == -inf:
-            up = found.pop()
-            above = found[-1].leaves if found else gaps.levels[0].epsilon
+        if step.takes == inf and steps and steps[-1].takes == -inf:
+            up = steps.pop()
+            above = steps[-1].leaves if steps else gaps.levels[0].epsilon
             step = _together(up, step, above)
-        found.append(step)
-    return tuple(found)
+        steps.append(step)
+    return tuple(steps)
 
 
 def _together(up: Step, down: Step, above: float) -> Step:
-    """Return a step to infinity and the one back as one: all guesses were right."""
+    """Return a step to infinity merged with the one back: all guesses were correct."""
     rise = down.leaves - above
     does = f"add {rise:.3f} and give" if rise > 0 else f"take {-rise:.3f} and leave"
     return Step(
@@ -262,7 +265,7 @@ def _together(up: Step, down: Step, above: float) -> Step:
         low=down.low,
         high=down.high,
         sentence=f"{capital(up.name)} and {down.name} together {does} "
-        f"{down.leaves:.3f}: every guess was right, by luck or because the program "
+        f"{down.leaves:.3f}: every guess was correct, by luck or because the program "
         "leaks more than is claimed, and so many guesses show no more.",
         advice=down.advice or up.advice,
     )
@@ -271,20 +274,20 @@ def _together(up: Step, down: Step, above: float) -> Step:
 def _with_usual(
     result: Result, gaps: Gaps, advice: dict[str, Advice]
 ) -> dict[str, Advice]:
-    """Return advice with what usually helps where a step takes something."""
+    """Return advice, completed by the usual advice for steps that cost something."""
     usual = {
         name: Advice(text=gaps.advice(name))
         for name, drop in gaps.drops.items()
         if drop > _VISIBLE
     }
     if "exposure" in usual and result.reading.counted is None:
-        # Models of mechanisms are known where guesses are counted.
+        # The usual advice asks for a mechanism's model, which needs counted guesses.
         usual["exposure"] = Advice(text="use the best guesser there is")
     return usual | advice
 
 
 def _assumptions(audit: Result) -> tuple[str, ...]:
-    """Return what the bound and the verdict rest on."""
+    """Return the assumptions of the bound and the verdict."""
     design, record = audit.design, terms_of(audit.design.setting.unit).record
     found = [
         (

@@ -1,14 +1,14 @@
 """The levels from the claim down to the bound, each computed by itself.
 
-With a model of the training (``Model``) every gap of ``dpaudit.theory.gaps`` is known
-by itself, from the exact posterior of many simulated coordinates. In an adaptive game
-the canary of a coordinate that comes last is guessed when all others are revealed:
-nothing hides it, and what hides the earlier ones is counted among the elements.
+With a model of the training run (``Model``) every gap of ``dpaudit.theory.gaps`` is
+computed separately, from the exact posterior of many simulated coordinates. In an
+adaptive game the last canary of a coordinate is guessed when all others are revealed:
+nothing masks it, and what masks the earlier ones is attributed to the elements.
 
-Without a model, the accuracy of the guesses is all that is known, and what it falls
-short of the claim by is one step, *exposure*.
+Without a model, only the accuracy of the guesses is known, and its gap to the claim is
+a single step, *exposure*.
 
-In both, the accuracy is the one that was seen, so that a run's luck is in the step
+In both cases the accuracy is the observed one, so that a run's luck is in the step
 before the last; the last is the typical bound of guesses with that accuracy.
 """
 
@@ -33,12 +33,12 @@ from dpaudit.theory.gaps import gaps
 
 __all__ = ["known", "law_of", "modelled", "reach", "unmodelled"]
 
-_LOSSES = 400_000  # simulated for the level of a hidden canary
-_BATCHES = 8  # from whose scatter its error is read
+_LOSSES = 400_000  # simulated for the level of a masked canary
+_BATCHES = 8  # of these; their scatter gives the error
 
 
 def law_of(model: Model) -> GuessDistribution:
-    """Return how surely the canaries of a model can be guessed."""
+    """Return how confidently the canaries of a model can be guessed."""
     return simulated_distribution(model.training, model.per_coordinate, FINAL, seed=11)
 
 
@@ -50,7 +50,7 @@ def modelled(
     seen: GuessAccuracy,
     at: float,
 ) -> Gaps:
-    """Return the levels of an audit whose training is known."""
+    """Return the levels of an audit whose training run is modelled."""
     design = audit.design
     delta, alpha = design.bound_delta, design.alpha
     top = _confidence(model.guarantee or claim, audit)
@@ -61,7 +61,7 @@ def modelled(
         _hidden(model, delta / alpha) if hidden else _not_hidden(top),
         GapLevel.of(
             "outputs",
-            as_epsilon(_surest(law, model)),
+            as_epsilon(_most_exposed(law, model)),
             "the most exposed element, on average over outputs",
         ),
         GapLevel.of(
@@ -105,7 +105,7 @@ def known(
 
 
 def unmodelled(audit: Result, claim: Guarantee, seen: GuessAccuracy) -> Gaps:
-    """Return the levels of an audit of which only the guesses are known."""
+    """Return the levels of an audit if only the guesses are known."""
     design = audit.design
     levels = (
         _claim(claim, design.bound_delta),
@@ -146,12 +146,12 @@ def _confidence(guarantee: Guarantee, audit: Result) -> GapLevel:
 
 
 def reach(guarantee: Guarantee, audit: Result, *, times: int = 1) -> float:
-    """Return the most that audits like this one can reliably show of a guarantee.
+    """Return the largest epsilon that audits like this one can reliably show.
 
     Args:
-        guarantee: What the mechanism satisfies.
+        guarantee: The guarantee of the mechanism.
         audit: The audit; a classic one has as many runs as coins.
-        times: How many such audits together.
+        times: The number of such audits that are combined.
     """
     return mechanism_ceiling(
         guarantee,
@@ -175,28 +175,28 @@ def _not_hidden(top: GapLevel) -> GapLevel:
 
 
 def _hidden(model: Model, delta: float) -> GapLevel:
-    """Return the level to one who does not know the other coins of the coordinate."""
+    """Return the level for an adversary without the other coins of the coordinate."""
     s = model.per_coordinate
     coordinates = max(1000, _LOSSES // s // _BATCHES)
     rng = np.random.default_rng(12)
     mechanism = model.training.sufficient().mechanism(
         coordinates=coordinates, per_coordinate=s
     )
-    found = []
+    levels = []
     for _ in range(_BATCHES):
         bits = rng.integers(0, 2, coordinates * s, dtype=np.int8)
-        # All canaries of a coordinate have the same odds: one of them says it all.
+        # All canaries of a coordinate have the same odds: one of them suffices.
         odds = canary_log_odds(mechanism.run(bits, rng).log_likelihood)[::s]
-        found.append(_level(odds, delta))
-    value = float(np.mean(found))
-    # 2.36: the 0.975 quantile of Student's law with 7 degrees of freedom.
-    error = 2.36 * float(np.std(found, ddof=1)) / np.sqrt(_BATCHES)
+        levels.append(_level(odds, delta))
+    value = float(np.mean(levels))
+    # 2.36: the 0.975 quantile of Student's t with 7 degrees of freedom.
+    error = 2.36 * float(np.std(levels, ddof=1)) / np.sqrt(_BATCHES)
     level = Estimate(value=value, low=max(0.0, value - error), high=value + error)
     return GapLevel.of("interference", level, "the level to one who knows no coin")
 
 
 def _level(odds: NDArray[np.float64], delta: float) -> float:
-    """Return the epsilon at which log-odds leave so much delta, in either direction."""
+    """Return the epsilon at which log-odds have this delta, in either direction."""
     low, high = 0.0, 50.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -209,14 +209,14 @@ def _level(odds: NDArray[np.float64], delta: float) -> float:
 
 
 def _rest(epsilon: float, odds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``e^epsilon`` times the chance that the coin fell the other way."""
+    """Return ``e^epsilon`` times the probability that the coin has the other value."""
     return np.asarray(np.exp(epsilon + special.log_expit(-odds)))
 
 
-def _surest(law: GuessDistribution, model: Model) -> Estimate:
-    """Return the mean accuracy about the most exposed canary."""
+def _most_exposed(law: GuessDistribution, model: Model) -> Estimate:
+    """Return the mean accuracy on the most exposed canary."""
     best = np.sort(law.probability().max(axis=0))
-    # The largest of d draws: the i-th of n from above has the chance of being it.
+    # The distribution of the largest of d draws from the n simulated values.
     n, d = len(best), model.coordinates
     above = ((np.arange(n) + 1) / n) ** d
     return Estimate.exact(float(np.dot(np.diff(above, prepend=0.0), best)))
@@ -225,7 +225,7 @@ def _surest(law: GuessDistribution, model: Model) -> Estimate:
 def _elements(
     audit: Result, law: GuessDistribution, model: Model, seen: GuessAccuracy, at: float
 ) -> Estimate:
-    """Return the mean accuracy of the best guesser about as many canaries."""
+    """Return the mean accuracy of the best guesser on as many canaries."""
     rules = audit.design.rules
     if not rules.fixed:
         guessed = law.confidence[law.confidence >= rules.min_epsilon]

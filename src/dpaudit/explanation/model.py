@@ -1,8 +1,8 @@
-"""What a result of training says about the training: enough to compute its gaps.
+"""The model of a training run behind a result, from which its gaps are computed.
 
-An audit of training records how the run was configured. Elsewhere a plan's design names
-steps, sampling rate and noise. With Dirac canaries of the whole clipping norm that is
-the exact model of what an observer sees, the one that plans are made from.
+The audit of a training run records how the run was configured. Otherwise a plan's
+design states steps, sampling rate and noise. With Dirac canaries of the full clipping
+norm that is an exact model of what an observer sees, the same as plans use.
 """
 
 from dataclasses import dataclass
@@ -21,21 +21,23 @@ from dpaudit.theory.gap_levels import Estimate
 
 __all__ = ["Model"]
 
-_SIMULATED = 2_000  # coordinates of a batch, for the limit; a second or so
-_SMALLEST = 0.3  # noise; an accountant of less takes minutes
+_SIMULATED = 2_000  # coordinates per batch, for the limit; takes about a second
+_MIN_NOISE = 0.3  # with less noise an accountant takes minutes
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The training that an audit was made of, as it was said to be.
+    """The training run of an audit, as configured.
 
     Attributes:
         training: Steps, rate and noise.
         coordinates: How many coordinates held canaries.
         per_coordinate: Canaries at each.
-        guarantee: What an accountant proves of it; None if no accountant was at hand.
-        comes_from: The turns and the strategy that come to such training; "" if none.
+        guarantee: The accountant's guarantee for it; None if no accountant is
+            available.
+        comes_from: The participation schedule and strategy that ``training`` is
+            equivalent to; "" if none.
     """
 
     training: TrainingSetup
@@ -46,10 +48,10 @@ class Model:
 
     @classmethod
     def of(cls, result: Result) -> Self | None:
-        """Return the model of the run that was made, or of what its design says."""
+        """Return the model of the run as made, or else as its design states it."""
         design = result.design
         size = design.setting.per_coordinate
-        # A model of the sums says nothing to who sees the final model only.
+        # A model of the sums does not apply to an observer of the final model only.
         seen = (ThreatModel.ALL_ITERATES, ThreatModel.KNOWN_RECORDS)
         if design.threat_model not in seen or not size or design.canaries % size:
             return None
@@ -66,7 +68,7 @@ class Model:
 
     @property
     def configuration(self) -> RunConfiguration:
-        """How such training is configured."""
+        """The run configuration of this model."""
         t = self.training
         steps = StepSegment(steps=t.steps, noise=t.noise, clip=None, rate=t.rate)
         return RunConfiguration(
@@ -76,9 +78,9 @@ class Model:
         )
 
     def epsilon_at(self, delta: float, fault: float) -> float | None:
-        """Return epsilon if the noise were so many times too small, roughly.
+        """Return the approximate epsilon if the noise were ``fault`` times too small.
 
-        None if there is no accountant at hand.
+        None if no accountant is available.
         """
         t = self.training
         noise = t.noise / fault
@@ -88,13 +90,16 @@ class Model:
             from dpaudit.accounting.noise import about  # noqa: PLC0415 (an extra)
         except ImportError:
             return None
-        return about(noise, t.rate, t.steps, delta) if noise >= _SMALLEST else None
+        return about(noise, t.rate, t.steps, delta) if noise >= _MIN_NOISE else None
 
     def limit(self, design: Design) -> Estimate | None:
-        """Return what half of all runs stay below, of any valid audit; None if long."""
+        """Return the epsilon that no valid audit exceeds in more than half of its runs.
+
+        None if it would take long to compute.
+        """
         if self.per_coordinate > MOST_SHARING or not self.training.noise:
             return None
-        found = training_limit(
+        limit = training_limit(
             self.training,
             coordinates=self.coordinates,
             per_coordinate=self.per_coordinate,
@@ -102,7 +107,7 @@ class Model:
             delta=design.bound_delta,
             simulated=_SIMULATED,
         )
-        return found if found.high < inf else None
+        return limit if limit.high < inf else None
 
     def __str__(self) -> str:
         come = f"{self.comes_from}: comes to " if self.comes_from else ""
@@ -114,24 +119,24 @@ class Model:
 
 
 def _run(result: Result) -> TrainingSetup | None:
-    """Return the training that was run, if it comes to steps that are alike."""
+    """Return the training as run, if it is equivalent to identical steps."""
     if result.training is None:
         return _planned(result.design)
     run = result.training.configuration
-    found = () if run is None else training_of(run)
-    if isinstance(found, Finding) or len(found) != 1:
+    setups = () if run is None else training_of(run)
+    if isinstance(setups, Finding) or len(setups) != 1:
         return None
-    plain = found[0].sufficient() if found[0].takes_turns else found[0]
+    plain = setups[0].sufficient() if setups[0].takes_turns else setups[0]
     return None if plain.takes_turns else plain
 
 
 def _planned(design: Design) -> TrainingSetup | None:
-    """Return the training that a design describes, if it does."""
+    """Return the training that a design describes, if any."""
     setting = design.setting
     steps, rate, noise = setting.steps, setting.rate, setting.noise
-    if setting.schedule is not None:  # what it comes to, if that is known
+    if setting.schedule is not None:  # its equivalent, if that is known
         steps, noise = setting.equivalent_steps, setting.equivalent_noise
-    # One above the norm is cut to it, and is then as one of the whole norm.
+    # A canary above the clipping norm is clipped to it: it has the full norm.
     canary = setting.insertion
     whole = canary is None or (canary.spread == 1 and (canary.norm or 1.0) >= 1.0)
     if not (steps and rate and noise and whole):

@@ -1,4 +1,4 @@
-"""What an explanation says, as values: first screen, steps, advice, power."""
+"""The parts of an explanation as values: first screen, steps, advice, power."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -20,13 +20,13 @@ __all__ = ["Advice", "Explanation", "Step"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One thing to do, about a gap or about a stage that was not checked.
+    """One piece of advice, about a gap or about a stage that was not checked.
 
     Attributes:
         text: What to do.
-        expected: The mean bound if it is done, where that was computed.
-        spread: How much that bound varies from run to run.
-        detects: The fault that it would detect; "" if that is stated elsewhere.
+        expected: The mean bound if the advice is followed, if computed.
+        spread: The standard deviation of that bound from run to run.
+        detects: The faults that it would detect; "" if that is stated elsewhere.
 
     Example:
         >>> print(Advice(text="use 8 canaries per coordinate instead of 1",
@@ -53,13 +53,13 @@ average, ± 0.12 from run to run
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step on the way from the claim to the bound.
+    """One step from the claim to the bound.
 
     Attributes:
-        name: Of the step.
+        name: The name of the step.
         takes: By how much it lowers the level, in epsilon; negative if it raises it.
         leaves: The level after it.
-        low: Lower end of what that level may be; equal to it if it is exact.
+        low: Lower end of the interval of that level; equal to it if it is exact.
         high: Upper end.
         sentence: What the step does, and why.
         advice: What could be done about it, if anything.
@@ -75,7 +75,7 @@ class Step:
 
     @property
     def plain(self) -> str:
-        """What the step is about, in plain words."""
+        """The step in plain words."""
         return _PLAIN.get(self.name, self.name)
 
 
@@ -96,33 +96,33 @@ class Explanation:
     """What an audit shows, why not more, and what it would have detected.
 
     Attributes:
-        outcome: How it ended.
+        outcome: The verdict.
         reason: Why the run is invalid or inconclusive, or which fault; "" otherwise.
         screen: The first screen.
         numbers: The bound beside the claim; "" if the run is invalid.
         confidence_sentence: The bound's confidence, and the adversary; "" if the run is
             invalid.
-        sanity_checks: Whether there was anything to see.
+        sanity_checks: Whether the audit could have seen an effect.
         claimed: The claim's epsilon at delta.
         found: The lower bound on epsilon at delta; 0 if the run is invalid.
-        delta: Of both.
-        alpha: Probability of the bound being wrong.
-        model: What the steps were computed from.
-        steps: From the claim to the bound; each level is computed by itself. None if
-            the run is invalid: nothing follows about the claim.
-        remainder: The bound found, less what the last step leaves: what no step
+        delta: The delta of both.
+        alpha: Probability that the bound is wrong.
+        model: What the steps were computed from, in words.
+        steps: The steps from the claim to the bound, each level computed by itself; ()
+            if the run is invalid, as nothing follows about the claim.
+        remainder: The bound minus the level after the last step: the part that no step
             explains.
         power: What the audit would have detected; "" if it refuted the claim.
-        advice: What to do next, what would detect the worst fault first.
-        checks: Of a training run, each pipeline stage and how it was checked.
-        assumptions: What the statements assume.
-        not_exercised: What was not exercised; of a training run ``checks`` say it.
+        advice: What to do next, starting with what would detect the worst fault.
+        checks: For a training run, each pipeline stage and how it was checked.
+        assumptions: The assumptions of the statements.
+        not_exercised: What was not exercised; for a training run see ``checks``.
         remarks: Other observations.
-        notice: What to know before anything else: that the result was not verified, and
-            why; "" if there is nothing.
-        unit: Whose privacy is claimed, if not a record's.
-        limit: The epsilon that no valid audit of the same canaries exceeds in half of
-            its runs; None if that is not known.
+        notice: A warning to show first, that the result was not verified, and why; ""
+            if there is none.
+        unit: The unit of privacy, if not a record.
+        limit: The epsilon that no valid audit of the same canaries exceeds in more than
+            half of its runs; None if that is not known.
     """
 
     outcome: Verdict
@@ -187,7 +187,7 @@ class Explanation:
         if self.outcome is not Verdict.INVALID_RUN:
             parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
             parts += [self._step(step) for step in self.steps]
-            parts += [no_more_than(self.limit)] if self.limit else []
+            parts += [self._limited(self.limit)] if self.limit else []
         for title, lines in (
             ("Sanity checks", self.sentences(self.sanity_checks)),
             ("Assumptions", self.assumptions),
@@ -199,6 +199,16 @@ class Explanation:
                 listed = (f"- {on_one_line(each)}" for each in lines)
                 parts.append("\n".join([f"{title}:", *listed]))
         return "\n\n".join(parts)
+
+    def _limited(self, limit: Estimate) -> str:
+        """Return the limit, and that a bound above it takes luck or a larger leak."""
+        text = no_more_than(limit)
+        if self.found > limit.high:
+            text += (
+                " The bound of this run is above it: a lucky run, or more leaks than "
+                "the model assumes."
+            )
+        return text
 
     def sentences(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
         """Return findings as sentences."""

@@ -1,4 +1,4 @@
-"""The game of an audit: coins, designs, rules, guessers, and what comes of them."""
+"""The game of an audit: coins, designs, rules, guessers, results."""
 
 from dpaudit import _lazy
 

@@ -4,12 +4,12 @@
   the data, the guesser sees the output and guesses all coins at once, and the referee
   compares. Algorithm 1 of the paper.
 - ``audit_adaptive``, the paper's Adaptive ORA: the mechanism runs once as well, but the
-  guesser submits canaries in turns and is told the coins of each turn before the next.
-  The rules of the design fix what must be fixed for the bound to be valid.
+  guesser submits canaries in turns, and the coins of each turn are revealed before the
+  next. The rules of the design fix what must be fixed for the bound to be valid.
 - ``audit_classic``: many runs, one coin each. In each run a coin decides which of two
-  records stands at one place of a fixed data set; the guesser names it or passes. Runs
-  are independent, so it finds what one run cannot: it is tight for every mechanism, at
-  the price of the runs. Algorithm 2 of the paper.
+  records is at one place of a fixed data set; the guesser guesses it or abstains. Runs
+  are independent, so it detects what one run cannot: it is tight for every mechanism,
+  at the cost of the runs. Algorithm 2 of the paper.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithms 1
 and 2 and definition "Adaptive ORA"; Steinke, Nasr and Jagielski,
@@ -59,17 +59,17 @@ def audit_one_run(
     rng: np.random.Generator,
     key: Key | None = None,
 ) -> Result:
-    """Audit a mechanism in one run.
+    """Return the result of auditing a mechanism in one run.
 
     Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor".
 
     Args:
-        mechanism: What is audited.
+        mechanism: The mechanism to audit.
         guesser: Sees the output and guesses.
         pairs: Two records for each coin to choose from.
-        design: Fixed beforehand; its rules are one-run rules.
-        rng: The mechanism's randomness, unrelated to the coins.
-        key: The secret of the coins, to be used once; a new one if left out.
+        design: Fixed before the run; its rules are one-run rules.
+        rng: The mechanism's randomness, independent of the coins.
+        key: The secret of the coins, to be used once; a new one by default.
 
     Example:
         >>> from dpaudit import Extremes, OneRun, PureDP
@@ -106,7 +106,7 @@ def play_one_run(
     rng: np.random.Generator,
     key: Key,
 ) -> Transcript:
-    """Play the game of a one-run audit, without judging it.
+    """Return the transcript of a one-run audit, without judging it.
 
     Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor".
     """
@@ -128,7 +128,7 @@ def play_one_run(
 def _check_players(
     mechanism: object, guesser: object, method: str, rng: object
 ) -> None:
-    """Refuse what cannot play, before anything is run."""
+    """Refuse a mechanism, guesser or rng of the wrong kind, before anything is run."""
     if not callable(getattr(mechanism, "run", None)):
         raise InvalidInputError(
             "mechanism must have a method run(data, rng) that returns the output, got "
@@ -142,13 +142,13 @@ def _check_players(
 
 
 def check_pairs(pairs: Pairs, design: Design) -> None:
-    """Refuse pairs that do not play the game that the claim is about."""
+    """Refuse pairs that do not fit the design's canaries and the claim's adjacency."""
     pairs.check(design.canaries)
     check_adjacency(pairs, design)
 
 
 def check_adjacency(pairs: Pairs, design: Design) -> None:
-    """Refuse pairs that test another adjacency than the claim's."""
+    """Refuse pairs with another adjacency than the claim's."""
     if pairs.adjacency is not design.claim.adjacency:
         raise InvalidRunError(
             f"the pairs test {pairs.adjacency} adjacency, but the claim "
@@ -166,17 +166,17 @@ def audit_adaptive(
     rng: np.random.Generator,
     key: Key | None = None,
 ) -> Result:
-    """Audit a mechanism in one run, revealing coins as they are guessed.
+    """Return the result of auditing a mechanism in one run, revealing coins in turns.
 
     Reference: Keinan, Shenfeld and Ligett, "def:adaptive-ora".
 
     Args:
-        mechanism: What is audited.
+        mechanism: The mechanism to audit.
         guesser: Sees the output, guesses in turns, and learns each turn's coins.
         pairs: Two records for each coin to choose from.
-        design: Fixed beforehand; its rules are adaptive rules.
-        rng: The mechanism's randomness, unrelated to the coins.
-        key: The secret of the coins, to be used once; a new one if left out.
+        design: Fixed before the run; its rules are adaptive rules.
+        rng: The mechanism's randomness, independent of the coins.
+        key: The secret of the coins, to be used once; a new one by default.
     """
     key = Key.generate() if key is None else key
     transcript = play_adaptive(
@@ -194,7 +194,7 @@ def play_adaptive(
     rng: np.random.Generator,
     key: Key,
 ) -> Transcript:
-    """Play the game of an adaptive audit, without judging it.
+    """Return the transcript of an adaptive audit, without judging it.
 
     Reference: Keinan, Shenfeld and Ligett, "def:adaptive-ora".
     """
@@ -214,14 +214,14 @@ def play_adaptive(
 
 
 def _closed(referee: Referee, key: Key) -> Transcript:
-    """Return the record of a game, if its key was used for no other output."""
+    """Return the transcript of a game; refuse a key used for another output."""
     transcript = referee.close()
     judge_once(key, referee.commitment, referee.design, transcript_digest(transcript))
     return transcript
 
 
 def drive(referee: Referee, play: Play) -> None:
-    """Let a guesser play to its end: it is sent coins, and never holds a referee."""
+    """Play a game to its end; the guesser is sent coins and never sees the referee."""
     turn = next(play, None)
     while turn is not None:
         revealed = referee.submit(turn.index, turn.guess, turn.stake)
@@ -242,21 +242,20 @@ def audit_classic(
     rng: np.random.Generator,
     key: Key | None = None,
 ) -> Result:
-    """Audit a mechanism in many runs.
+    """Return the result of auditing a mechanism in many runs with one coin each.
 
     Reference: Keinan, Shenfeld and Ligett, "alg:classic-auditor".
 
     Args:
-        mechanism: What is audited.
-        guess: Says of one output +1 (y), -1 (x) or 0 (pass).
-        base: The data set; the record at ``place`` is the coin's to choose.
-        place: Which record.
-        pair: The two records x and y; records that are rows of several values as lists
-            of one row.
-        design: Fixed beforehand, with rules ``SeparateRuns``; ``canaries`` is the
+        mechanism: The mechanism to audit.
+        guess: Returns +1 (y), -1 (x) or 0 (abstain) for an output.
+        base: The data set; the coin chooses the record at ``place``.
+        place: The index of that record.
+        pair: The two records x and y; records of several values as lists of one row.
+        design: Fixed before the runs, with rules ``SeparateRuns``; ``canaries`` is the
             number of runs.
-        rng: The mechanism's randomness, unrelated to the coins.
-        key: The secret of the coins, to be used once; a new one if left out.
+        rng: The mechanism's randomness, independent of the coins.
+        key: The secret of the coins, to be used once; a new one by default.
 
     Example:
         >>> from dpaudit import PureDP, SeparateRuns
@@ -292,7 +291,7 @@ def audit_classic(
     key = Key.generate() if key is None else key
     referee = Referee(design, key)
     bits = Coins(key=key, count=design.canaries).bits()
-    # A type that holds base and records alike: nothing is rounded or cut off.
+    # A type that fits base and both records: nothing is rounded or truncated.
     data = np.array(base, dtype=np.result_type(np.asarray(base), pair.x, pair.y))
     records = _records(pair)
     guesses = []

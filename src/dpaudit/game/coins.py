@@ -1,12 +1,12 @@
-"""Fair, secret coins from a key, any stretch of them at a time.
+"""Fair, secret coins derived from a key, any range of them at a time.
 
 The coins are the bits of SHAKE-256 of a 256-bit key, block by block, so a shard that
 knows which canaries it holds derives only their blocks, and a billion coins need no
 more memory than one. Other randomness of a run that must be reproducible and secret
-comes from the same key under another label; by the design of SHAKE-256 nothing about
-one stream can be told from another. The key is a file of its own: it is never written
-into a design, a log or a checkpoint, neither ``repr`` nor ``str`` shows it, and it
-refuses to be pickled along with whatever holds it.
+comes from the same key under another label; by the design of SHAKE-256 one stream
+reveals nothing about another. The key is kept in its own file: it is never written into
+a design, a log or a checkpoint, neither ``repr`` nor ``str`` shows it, and it cannot be
+pickled.
 """
 
 import hashlib
@@ -39,8 +39,8 @@ class Key:
 
     Attributes:
         secret: 32 bytes.
-        reusable: Whether it may be used for several outputs: for tests only, where
-            nothing rests on it. See ``dpaudit.testing.fixed_key``.
+        reusable: Whether it may be used for several outputs: for tests only, where no
+            conclusion depends on it. See ``dpaudit.testing.fixed_key``.
 
     Example:
         >>> key = Key(bytes(32))  # for a real audit: Key.generate()
@@ -80,9 +80,9 @@ class Key:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Return the key that ``write`` put into a file."""
+        """Return the key in a file written by ``write``."""
         if not isinstance(path, str | PathLike) or fullmatch(_DIGITS, str(path)):
-            # What was given may be the secret itself, and is not shown.
+            # The argument may be the secret itself, so it is not shown.
             raise InvalidInputError(
                 "path must be that of the file of a key, and was not; a key itself is "
                 "made by Key(secret), of 32 bytes"
@@ -105,12 +105,12 @@ class Key:
             draft.write_text(self.secret.hex(), encoding="ascii")
 
     def to_plain(self) -> str:
-        """Return the key as JSON holds it, in documents that reveal it."""
+        """Return the key in hex digits, for JSON documents that reveal it."""
         return self.secret.hex()
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
-        """Return the key that a JSON text reveals."""
+        """Return the key that a JSON document reveals."""
         try:
             key = cls(bytes.fromhex(str(plain)))
         except ValueError as error:
@@ -120,7 +120,7 @@ class Key:
         return key
 
     def stream(self, label: str, index: int, size: int) -> bytes:
-        """Return ``size`` pseudorandom bytes, the block ``index`` of a named stream."""
+        """Return ``size`` pseudorandom bytes: block ``index`` of a named stream."""
         # Key and index have fixed lengths, so no two inputs collide.
         seed = b"dpaudit 1" + self.secret + index.to_bytes(8, "little") + label.encode()
         return hashlib.shake_256(seed).digest(size)
@@ -133,7 +133,7 @@ class Key:
     def uniforms(self, count: int) -> NDArray[np.float64]:
         """Return the committed uniform numbers of a game, in [0, 1).
 
-        Made from raw words, whose stream is the same in every version of numpy.
+        They are derived from raw words, which are the same in every version of numpy.
         """
         raw = self.generator("uniforms", 0).bit_generator.random_raw(count)
         return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
@@ -141,13 +141,13 @@ class Key:
     def sealed(
         self, label: str, number: int, plain: NDArray[np.uint8]
     ) -> NDArray[np.uint8]:
-        """Return bytes that only the key can read; sealed once more they are plain.
+        """Return bytes encrypted with the key; encrypting them again decrypts them.
 
         Args:
-            label: Of what is sealed.
-            number: A new one for whatever is sealed under this label: two texts under
-                one number tell their difference.
-            plain: The bytes.
+            label: The label of the stream.
+            number: A nonce, never reused under this label: two texts encrypted under
+                one number reveal their difference.
+            plain: The bytes to encrypt.
 
         Example:
             >>> key, plain = Key(bytes(32)), np.arange(3, dtype=np.uint8)
@@ -160,7 +160,7 @@ class Key:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coins(Document):
-    """One fair coin per canary: bit 1 is S = +1 is included.
+    """One fair coin per canary; bit 1 means S = +1, included.
 
     Example:
         >>> coins = Coins(key=Key(bytes(32)), count=1_000_000_000)
@@ -178,7 +178,7 @@ class Coins(Document):
         _validate.whole_number("count", self.count, least=1)
 
     def bits(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
-        """Return the coins of canaries ``start`` up to but not including ``stop``."""
+        """Return the coins of canaries ``start`` to ``stop``, excluding ``stop``."""
         stop = self.count if stop is None else stop
         if not 0 <= start < stop <= self.count:
             raise InvalidInputError(
@@ -191,7 +191,7 @@ class Coins(Document):
         return bits[first : first + stop - start]
 
     def at(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the coins of the canaries named, deriving only their blocks."""
+        """Return the coins of the given canaries, deriving only their blocks."""
         if len(index) and not (index.min() >= 0 and index.max() < self.count):
             raise InvalidInputError(f"coins are numbered from 0 to {self.count - 1}")
         if not len(index):
@@ -203,5 +203,5 @@ class Coins(Document):
         return np.asarray(bits)
 
     def packed(self, block: int) -> NDArray[np.uint8]:
-        """Return the coins of a whole block, eight to a byte, the first the lowest."""
+        """Return the coins of a whole block, eight per byte, lowest bit first."""
         return np.frombuffer(self.key.stream("coins", block, BLOCK // 8), np.uint8)

@@ -1,32 +1,33 @@
-"""Results of several independent runs, judged as one.
+"""The combined result of several independent runs.
 
-Each run has a p-value of its own for every claim, whatever its rules were. Where the
-runs are independent, Fisher's product is a p-value of the claim for all of them. Bets
-are simpler still: those of one run follow those of the run before, and the wealth is
+Each run has its own p-value for every claim, whatever its rules were. Where the runs
+are independent, Fisher's product combines these into one p-value of the claim. Bets are
+simpler still: those of one run follow those of the run before, and the wealth is
 multiplied.
 
-Counts may be added up instead, as those of one run. Neither is always the sharper, and
-the better of two is no test, so the designs must say so, and of how many runs, before
-the first of them (``setting=Setting(pooled_runs=3)``). Nothing can be said afterwards.
+Counts may be pooled instead, as if they came from one run. Neither is always sharper,
+and the better of the two is not a valid test, so the designs must state before the
+first run that counts are pooled, and over how many runs
+(``setting=Setting(pooled_runs=3)``). This cannot be decided afterwards.
 
 The combined lower bound tests every epsilon in this way, and a claim is refuted if and
-only if that bound is at least its epsilon. Where all runs made their
-guesses at once and counted them, the combined p-value rises with epsilon, and the
-largest that is rejected counts. Elsewhere it is the last of a fixed grid before the
-first that is not rejected. Counts of adaptive guesses and weights pay for delta more
-at a small epsilon than at a larger one; there a run's p-value at an epsilon is the
-least of its p-values at that epsilon and at a few fixed ones above it, which is a
-p-value too: all of them bound the chance of one event, and whoever is private at a
-small epsilon is so at a larger one.
+only if that bound is at least its epsilon. Where all runs made their guesses at once
+and counted them, the combined p-value increases with epsilon, and the bound is the
+largest epsilon that is rejected. Elsewhere it is the last point of a fixed grid before
+the first that is not rejected. Counts of adaptive guesses and weights pay more for
+delta at a small epsilon than at a larger one; there a run's p-value at an epsilon is
+the smallest of its p-values at that epsilon and at a few fixed larger ones. This is a
+valid p-value: all of them bound the probability of one event, and a mechanism that is
+private at a small epsilon is private at a larger one.
 
 All runs that were made must be combined, and their number must have been fixed before
-the first: whoever goes on until the product is small enough rejects true claims more
-often than alpha. Leaving out one that showed nothing is a
-choice that looks at the coins, and no bound holds after that. So a void run makes all
-of them void: it is spent, and neither counts nor may be left out. And each must be
-there once: the results of one run, under whatever designs, know the same coins. A run
-is known by its key, of which the commitment holds a hash. Two runs with one key are no
-independent runs either, and are refused with the same reason.
+the first: continuing until the product is small enough rejects true claims more often
+than alpha. Leaving out a run that showed nothing is a choice that depends on the coins,
+and no bound holds after it. So one invalid run makes the combination invalid: it is
+spent, and may be neither counted nor left out. Each run may appear only once: the
+results of one run, under whatever designs, share the same coins. A run is identified by
+its key, of which the commitment holds a hash. Two runs with one key are not independent
+either, and are refused for the same reason.
 
 Reference: docs/explanation/ceilings.md.
 """
@@ -75,21 +76,21 @@ from dpaudit.stats.combine import fisher
 
 __all__ = ["CombinedResult", "combine_runs"]
 
-_LADDER = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # epsilons; any fixed ones would be valid
-_SMALLEST = 5e-324  # a p-value below any float is at most this
+_LARGER_EPSILONS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # any fixed ones would be valid
+_LEAST_P_VALUE = 5e-324  # a p-value below any float is at most this
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CombinedResult:
-    """What several independent runs show together; printing it says it.
+    """The combined result of several independent runs; printing it states the verdict.
 
     Attributes:
-        runs: The result of each.
-        bound: Lower bound on epsilon from all of them.
-        claim_test: The test of the claim by all of them.
-        p_values: What each run alone says of the claim.
-        could_refute: Whether the claim would be refuted, had all guesses been right.
+        runs: The result of each run.
+        bound: Lower bound on epsilon from all runs.
+        claim_test: The test of the claim by all runs.
+        p_values: The p-value of the claim from each run alone.
+        could_refute: Whether the claim would be refuted if all guesses were correct.
     """
 
     runs: tuple[Result, ...]
@@ -105,15 +106,15 @@ class CombinedResult:
 
     @property
     def reason(self) -> str:
-        """Why it is invalid or inconclusive, or which fault was found; "" otherwise."""
+        """Why it is invalid or inconclusive, or the fault found; "" otherwise."""
         return reason(self.decision)
 
     @property
     def sanity_checks(self) -> tuple[Finding, ...]:
-        """The sanity checks of each run, and what they make of all of them.
+        """The sanity checks of each run, with their status for the combination.
 
-        One invalid run makes all invalid. One that saw no effect does not make all
-        inconclusive, as long as another saw one.
+        One invalid run makes the combination invalid. A run without an effect does not
+        make it inconclusive as long as another run showed one.
         """
         unseen = self._unseen()
         return tuple(
@@ -129,7 +130,7 @@ class CombinedResult:
         )
 
     def _unseen(self) -> bool:
-        """Return whether each run by itself leaves the audit without an answer."""
+        """Return whether every run is inconclusive by itself."""
         return all(
             run.uncovered
             or any(e.status is Status.INCONCLUSIVE for e in run.sanity_checks)
@@ -138,7 +139,7 @@ class CombinedResult:
 
     @property
     def decision(self) -> Decision:
-        """How the audit ended, and what decided it; no test is made for it."""
+        """How the audit ended, and what decided it; makes no further test."""
         unseen = self._unseen()
         uncovered = [
             replace(each, run=number)
@@ -160,24 +161,26 @@ class CombinedResult:
 
     @property
     def pooled(self) -> bool:
-        """Whether counts were added up, as the designs say."""
+        """Whether counts were pooled, as the designs state."""
         return self.bound.method == PooledRunsBound.method
 
     @property
     def nameless(self) -> int:
-        """How many runs name no hash of their key, so that none can tell them apart."""
+        """How many runs have no hash of their key, so that repeats go unnoticed."""
         return sum(run.commitment is None for run in self.runs)
 
     def __str__(self) -> str:
-        said = opening(self.verdict, self.reason)
+        first = opening(self.verdict, self.reason)
         return (
-            said if self.verdict is Verdict.INVALID_RUN else f"{said} {self.details()}"
+            first
+            if self.verdict is Verdict.INVALID_RUN
+            else f"{first} {self.details()}"
         )
 
     def details(self) -> str:
         """Return the bound beside the claim, and its confidence."""
         observers = sorted({threat(run) for run in self.runs})
-        added = ", their counts added up as their designs say" if self.pooled else ""
+        added = ", their counts added up as their designs state" if self.pooled else ""
         test, found = self.claim_test, self.bound
         return (
             f"{bound_sentence(test, found)} By {len(self.runs)} independent runs "
@@ -194,16 +197,16 @@ def combine_runs(
     alpha: float | None = None,
     claim: Guarantee | None = None,
 ) -> CombinedResult:
-    """Judge independent runs of audits of one claim together.
+    """Return the combined result of independent runs that audit one claim.
 
     Args:
-        results: The result of every run that was made. How many there would be must
-            have been fixed before the first, whatever they show.
-        alpha: Chance of a wrong statement; by default that of the runs' designs.
+        results: The result of every run that was made, whatever it shows. Their number
+            must have been fixed before the first.
+        alpha: Significance level; by default that of the runs' designs.
         claim: The claim to test; by default that of the runs' designs.
 
     Raises:
-        InvalidRunError: Two results are of one run, or they do not belong together.
+        InvalidRunError: Two results are of one run, or they cannot be combined.
 
     Example:
         >>> from dpaudit import ApproxDP, Design, Key, OneRun
@@ -265,7 +268,7 @@ def _check_distinct(runs: Sequence[Result]) -> None:
             and one.commitment.is_of_run(other.commitment)
         )
         scored = one.scores is not None and one.scores == other.scores
-        # Bare counts of two runs may well be equal; guesses in their order may not.
+        # Counts of two runs may be equal by chance; ordered guesses may not.
         ordered = one == other and not one.reading.tally
         named = f" (commitment {one.commitment.sha256})" if one.commitment else ""
         if not (same or scored or ordered):
@@ -283,27 +286,27 @@ def _check_distinct(runs: Sequence[Result]) -> None:
 
 
 def _check_pooled(runs: Sequence[Result]) -> None:
-    """Refuse runs that are not all those whose counts were to be added up."""
-    said = {run.design.setting.pooled_runs for run in runs}
-    if said == {None}:
+    """Refuse runs other than exactly those whose counts were to be pooled."""
+    planned = {run.design.setting.pooled_runs for run in runs}
+    if planned == {None}:
         return
-    if said != {len(runs)}:
-        shown = ", ".join("none" if n is None else str(n) for n in said)
+    if planned != {len(runs)}:
+        shown = ", ".join("none" if n is None else str(n) for n in planned)
         raise InvalidRunError(
-            f"the designs say of how many runs counts are added up, pooled_runs: "
+            f"the designs state of how many runs counts are added up, pooled_runs: "
             f"{shown}; these are {len(runs)} runs. All of them must be there, and no "
             "other, as it was fixed before the first"
         )
     counted = all(run.reading.counted is not None for run in runs)
     if not counted or len({bound_of(run) for run in runs}) > 1:
         raise InvalidRunError(
-            "the designs say that counts are added up (pooled_runs), and these runs "
+            "the designs state that counts are added up (pooled_runs), and these runs "
             "were not all counted by one kind of rules"
         )
 
 
 def _pooled(runs: Sequence[Result]) -> tuple[PooledRunsBound, list[Counts]] | None:
-    """Return the bound on added counts, and the counts; None if none are added."""
+    """Return the bound on pooled counts, and the counts; None if not pooled."""
     if runs[0].design.setting.pooled_runs is None:
         return None
     counts = [c for run in runs if (c := run.reading.counted) is not None]
@@ -322,7 +325,7 @@ def _one_claim(runs: Sequence[Result]) -> Guarantee:
 
 
 def _one(values: set[float], of_what: str, advice: str) -> float:
-    """Return the one value that all runs have."""
+    """Return the value that all runs share."""
     if len(values) > 1:
         shown = ", ".join(f"{each:g}" for each in sorted(values))
         raise InvalidRunError(f"{of_what} = {shown}; {advice}")
@@ -330,7 +333,7 @@ def _one(values: set[float], of_what: str, advice: str) -> float:
 
 
 def _bound(run: Result) -> AnyBound:
-    """Return the bound that a run was judged by, with its level."""
+    """Return the bound by which a run was judged, with its level."""
     own = bound_of(run)
     if isinstance(own, RankedBound):
         return RankedBound(level=run.design.alpha)
@@ -343,34 +346,34 @@ def _p_value(run: Result, claim: Guarantee) -> float:
 
 
 def _test(runs: Sequence[Result], claim: Guarantee, alpha: float) -> ClaimTest:
-    """Return the test of a claim by all runs, which agrees with their bound."""
+    """Return the test of a claim by all runs, consistent with their bound."""
     if len(claim.points()[0]) > 1 and _pooled(runs) is None and _bets(runs) is None:
         p_values = (_p_value(run, claim) for run in runs)
-        found = probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
+        p_value = probability(fisher([log(max(p, _LEAST_P_VALUE)) for p in p_values]))
     else:
         bound, reading = _judged_by(runs, alpha)
-        found = bound.claim_p_value(reading, claim, alpha=alpha)
-    return ClaimTest(claim=claim, p_value=found, alpha=alpha)
+        p_value = bound.claim_p_value(reading, claim, alpha=alpha)
+    return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
 
 
 def _bets(runs: Sequence[Result]) -> Bets | None:
-    """Return the bets of all runs as those of one; None if others were made."""
+    """Return the bets of all runs as those of one; None if not all runs have bets."""
     bets = [run.reading for run in runs if isinstance(run.reading, Bets)]
     return bets_in_a_row(bets) if len(bets) == len(runs) else None
 
 
 def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
     bound, reading = _judged_by(runs, alpha)
-    found = bound.epsilon_lower(reading, delta=delta, alpha=alpha)
+    lower = bound.epsilon_lower(reading, delta=delta, alpha=alpha)
     if _pooled(runs) is None:
-        return found
+        return lower
     return replace(
-        found, method=PooledRunsBound.method, reference=PooledRunsBound.reference
+        lower, method=PooledRunsBound.method, reference=PooledRunsBound.reference
     )
 
 
 def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[AnyBound, Any]:
-    """Return the bound that judges runs together, and what it reads of them."""
+    """Return the bound that judges the runs together, and its reading of them."""
     readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
     grid, pooled, bets = _grid(runs, alpha), _pooled(runs), _bets(runs)
     if pooled is not None:
@@ -385,10 +388,10 @@ def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[AnyBound, Any]:
 
 
 def _grid(runs: Sequence[Result], alpha: float) -> Grid:
-    """Return the epsilons to test: from where all designs begin, up to all right."""
+    """Return the epsilons to test: from all designs' minimum up to all correct."""
     starts = [run.design.rules.min_epsilon for run in runs]
     made = sum(run.reading.correct_and_guesses()[1] for run in runs)
-    # Committed chance may be lucky; no game shows more than all its guesses right.
+    # Committed randomness may be lucky; no game shows more than all guesses correct.
     stop = log_odds_limit(made, made, log_alpha=log(alpha))
     return Grid(start=max(starts), stop=stop)
 
@@ -421,21 +424,21 @@ class _Fisher(GameBound[Sequence[tuple[AnyBound, Reading]]]):
         delta: float,  # noqa: ARG002
         alpha: float,  # noqa: ARG002
     ) -> Grid:
-        """Return the grid of all designs."""
+        """Return the grid for all designs."""
         return self.grid
 
 
 def _log_p(bound: AnyBound, reading: Reading, epsilon: float, delta: float) -> float:
-    """Return the log of a run's p-value at an epsilon, or at one above if smaller."""
+    """Return the smallest log p-value of a run at an epsilon and at larger ones."""
     if reading.tally and bound.one_event(reading):
-        above = (each for each in _LADDER if each > epsilon)
-        tried = (epsilon, *above)
-        return min(_remembered(bound, reading, e, delta) for e in tried)
+        larger = (each for each in _LARGER_EPSILONS if each > epsilon)
+        epsilons = (epsilon, *larger)
+        return min(_cached_log_p(bound, reading, e, delta) for e in epsilons)
     return bound.log_p_value(reading, epsilon=epsilon, delta=delta)
 
 
-@lru_cache(maxsize=4096)  # the same few epsilons above, for every one of a grid
-def _remembered(
+@lru_cache(maxsize=4096)  # every point of a grid uses the same few larger epsilons
+def _cached_log_p(
     bound: AnyBound, reading: Reading, epsilon: float, delta: float
 ) -> float:
     return bound.log_p_value(reading, epsilon=epsilon, delta=delta)

@@ -1,11 +1,10 @@
 """How a training run was configured, step by step, and which fault it would detect.
 
-What an audit would have detected depends on the run that was made, and not on the one
-that was planned: on its steps, on the noise, clipping norm and sampling rate that each
-of them was configured with, on how many canaries share a coordinate, on who
-participates when and on how noise is correlated. All of it is recorded as it was
-configured, never as it was estimated, so that others can compute the forecast again
-(``dpaudit.dpsgd.planning.as_run``).
+The power of an audit depends on the run that was made, not on the one that was planned:
+on its steps, on the configured noise, clipping norm and sampling rate of each of them,
+on how many canaries share a coordinate, on the participation schedule and on how noise
+is correlated. All of it is recorded as configured, never as estimated, so that others
+can recompute the forecast (``dpaudit.dpsgd.planning.as_run``).
 """
 
 from collections.abc import Iterable
@@ -35,11 +34,11 @@ class StepSegment:
     """Consecutive steps with the same configuration.
 
     Attributes:
-        steps: How many.
+        steps: The number of steps.
         noise: Configured noise multiplier, before noise is correlated; None if it was
             not stated.
-        clip: Configured clipping norm; None if sums are handed over in units of it.
-        rate: Configured probability of a record to participate in a step, when it is
+        clip: Configured clipping norm; None if sums are passed in units of it.
+        rate: Configured probability that a record participates in a step, when it is
             its turn; None if records are not sampled independently.
     """
 
@@ -59,19 +58,19 @@ class StepSegment:
 
 
 def merged_segments(steps: Iterable[StepSegment]) -> tuple[StepSegment, ...]:
-    """Return a schedule with neighbours of the same configuration taken together.
+    """Return a schedule with adjacent segments of the same configuration merged.
 
     Example:
         >>> one = StepSegment(steps=1, noise=1.5, clip=None, rate=0.1)
         >>> [each.steps for each in merged_segments([one, one, one])]
         [3]
     """
-    found: list[StepSegment] = []
+    merged: list[StepSegment] = []
     for each in steps:
-        if found and replace(found[-1], steps=each.steps) == each:
-            each = replace(each, steps=found.pop().steps + each.steps)  # noqa: PLW2901
-        found.append(each)
-    return tuple(found)
+        if merged and replace(merged[-1], steps=each.steps) == each:
+            each = replace(each, steps=merged.pop().steps + each.steps)  # noqa: PLW2901
+        merged.append(each)
+    return tuple(merged)
 
 
 @final
@@ -81,9 +80,9 @@ class Participation:
 
     Attributes:
         every: Steps from one turn of a cohort to its next.
-        cohorts: How many there are, ``every`` at most; the steps that are left are no
+        cohorts: The number of cohorts, at most ``every``; the remaining steps are no
             canary's turn.
-        most: Steps that one canary joins at most; None if there is no limit.
+        most: Maximum number of participations of one canary; None if unlimited.
         first: The step of the first turn of all.
 
     Example:
@@ -108,45 +107,45 @@ class Participation:
             )
 
     def cohort_at(self, step: int) -> int | None:
-        """Return whose turn a step is; None if nobody's."""
+        """Return the cohort whose turn a step is; None if it is no cohort's turn."""
         cohort = (step - self.first) % self.every
         return cohort if cohort < self.cohorts and step >= self.first else None
 
     def participates(self, step: int) -> bool:
-        """Return whether a step is anybody's turn who joins all of them."""
+        """Return whether a canary that takes every turn participates in a step."""
         past = (step - self.first) // self.every
         limited = self.most is not None and past >= self.most
         return self.cohort_at(step) is not None and not limited
 
     def cohort_of(self, coordinates: int) -> NDArray[np.int64]:
-        """Return the cohort of each coordinate, its canaries together."""
+        """Return the cohort of each coordinate; its canaries are in the same one."""
         return np.arange(coordinates) % self.cohorts
 
     def participations(self, steps: int, cohort: int = 0) -> int:
-        """Return how many turns a cohort has in so many steps."""
+        """Return the number of turns of a cohort within the given steps."""
         participation = max(0, -(-(steps - self.first - cohort) // self.every))
         return participation if self.most is None else min(participation, self.most)
 
     def __str__(self) -> str:
         if self.every == 1:
-            told = "every step"
+            text = "every step"
         elif self.cohorts == 1:
-            told = f"every {self.every} steps"
+            text = f"every {self.every} steps"
         else:
-            told = f"{self.cohorts} cohorts in turn, each every {self.every} steps"
+            text = f"{self.cohorts} cohorts in turn, each every {self.every} steps"
         if self.first:
-            told += f", from step {self.first} on"
-        return told if self.most is None else f"{told}, {self.most} times at most"
+            text += f", from step {self.first} on"
+        return text if self.most is None else f"{text}, {self.most} times at most"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyColumns:
-    """Consecutive columns of a strategy that are alike.
+    """Consecutive equal columns of a strategy.
 
     Attributes:
-        steps: How many.
-        entries: From the diagonal down; those past the last step are left out.
+        steps: The number of columns.
+        entries: From the diagonal down; those past the last step are omitted.
     """
 
     steps: int
@@ -159,16 +158,16 @@ class StrategyColumns:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfiguration:
-    """What a run was configured to do, as far as canaries are concerned.
+    """The configuration of a run, as far as it concerns canaries.
 
     Attributes:
-        schedule: Its steps, in order.
+        schedule: The steps, in order.
         coordinates: How many coordinates hold canaries.
         per_coordinate: Canaries at each.
-        participation: Which canaries may participate when.
+        participation: The participation schedule of canaries.
         strategy: How noise is correlated from step to step; empty if it is not.
-        unmodelled: What about the canaries of this run no forecast allows for; None if
-            there is nothing.
+        unmodelled: What forecasts do not model about the canaries of this run; None if
+            nothing.
 
     Example:
         >>> step = StepSegment(steps=100, noise=1.0, clip=1.0, rate=0.1)
@@ -192,14 +191,14 @@ class RunConfiguration:
 
     @property
     def steps(self) -> int:
-        """How many steps were made."""
+        """The number of steps made."""
         return sum(each.steps for each in self.schedule)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectableFault:
-    """The least fault of the noise that an audit would have detected.
+    """The smallest fault of the noise that an audit would have detected.
 
     Attributes:
         factor: Noise this many times smaller than configured would have refuted the

@@ -1,20 +1,20 @@
 """Which pipeline stages of a training run were checked, and how.
 
-A record reaches a model in more ways than through the noise. It is sampled, its
-gradient is computed, clipped and added up, noise is added, steps are accounted for; and
-some paths lead around all of that, such as a buffer that no noise ever touched. An
-audit that checks one stage says nothing about the others. So the result of a training
-audit holds its coverage: each stage was *tested with canaries* or *inspected*, with
-what was measured, or it was *not checked*, with what would check it.
+A record is sampled, its gradient is computed, clipped and aggregated, noise is added,
+and the steps are accounted for; and some paths bypass all of that, such as a buffer
+that is never noised. An audit that checks one stage says nothing about the others. So
+the result of a training audit contains its coverage: each stage was *tested with
+canaries* or *inspected*, with what was measured, or it was *not checked*, with what
+would check it.
 
-No claim can do without four of them: batch sampling, per-example gradients, clipping,
-and *interference*: that what comes after the noise depends on records through the noisy
-sum alone. Where one of these was not checked, for whatever reason, "no violation" would
-reassure about something that nobody looked at, so the audit is inconclusive. Whoever
-opens it may accept that beforehand, by name; then the coverage says so.
+Four stages are required for any claim: batch sampling, per-example gradients, clipping,
+and *interference*: that what comes after the noise depends on records only through the
+noisy sum. If one of these was not checked, for whatever reason, "no violation" would
+reassure about something that nobody checked, so the audit is inconclusive. The user may
+accept that before the run, by name; the coverage then records it.
 
-A *fault* is no test of the claim: step 51 repeating the noise of step 1 is a fault
-whatever epsilon was claimed. Faults that can appear by chance share one false-positive
+A *fault* is not a test of the claim: step 51 repeating the noise of step 1 is a fault
+whatever epsilon is claimed. Faults that can appear by chance share one false-positive
 rate.
 """
 
@@ -66,9 +66,9 @@ class Coverage:
 
     Attributes:
         checks: One for each stage, in order.
-        faults: What was found to be wrong, the least likely by chance first.
-        false_positive_rate: The probability that a run without a fault is reported to
-            have one.
+        faults: The faults found, the least likely by chance first.
+        false_positive_rate: The probability that a run without a fault is reported as
+            faulty.
 
     Example:
         >>> from dpaudit.game.findings import canary_tested
@@ -103,19 +103,19 @@ class Coverage:
         accepted: Collection[Stage] = (),
         otherwise: str = "stage.never_checked",
     ) -> "Coverage":
-        """Return the coverage by some findings; at each stage the strongest counts.
+        """Return the coverage by findings; the strongest sets the status of its stage.
 
-        What all of equal or lesser strength say is kept. A stage that nobody checked is
-        entered as such.
+        Findings of equal or lesser strength are kept. A stage without findings is
+        recorded as not checked.
 
         Args:
             checks: Findings by ``canary_tested``, ``inspected``, ``not_applicable`` or
                 ``not_checked``.
             faults: Findings by ``fault``.
-            accepted: Stages that need not be checked, as the user said beforehand.
-            otherwise: Code of why a stage without a finding was not checked.
+            accepted: Stages that the user accepted as unchecked before the run.
+            otherwise: Code of the reason why a stage without a finding was not checked.
         """
-        found = {
+        by_stage = {
             stage: Check(
                 stage=stage,
                 status=Status.NOT_CHECKED,
@@ -130,17 +130,17 @@ class Coverage:
                     "inspected(...), not_applicable(...) or not_checked(...), got "
                     f"{each.code!r}, {each.status}"
                 )
-            found[each.stage] = _with(found[each.stage], each)
+            by_stage[each.stage] = _with(by_stage[each.stage], each)
         for stage in accepted:
-            if found[stage].status is Status.NOT_CHECKED:
-                found[stage] = replace(found[stage], status=Status.ACCEPTED)
+            if by_stage[stage].status is Status.NOT_CHECKED:
+                by_stage[stage] = replace(by_stage[stage], status=Status.ACCEPTED)
         return cls(
-            checks=tuple(found.values()),
+            checks=tuple(by_stage.values()),
             faults=tuple(sorted(faults, key=lambda each: each.probability)),
         )
 
     def missing(self) -> tuple[Check, ...]:
-        """Return the stages no claim can do without that were not checked."""
+        """Return the required stages that were not checked."""
         return tuple(
             check
             for check in self.checks
@@ -148,11 +148,11 @@ class Coverage:
         )
 
     def hypotheses(self) -> dict[Hypothesis, Status]:
-        """Return what became of each hypothesis of the accountant's theorem.
+        """Return the status of each hypothesis of the accountant's theorem.
 
         It failed if a fault was found at one of its stages, and was not checked if one
-        of them was not. Gradient aggregation counts by its faults alone: in a single
-        process that clips each batch at once there is nothing to check.
+        of them was not. Gradient aggregation matters only if it has a fault: in a
+        single process that clips each batch at once there is nothing to check.
         """
         return {each: self._outcome(each) for each in Hypothesis}
 
@@ -162,17 +162,17 @@ class Coverage:
             for fault in self.faults
         ):
             return Status.FAULT
-        found = {
+        statuses = {
             check.status
             for check in self.checks
             if check.stage.hypothesis is hypothesis
             and check.stage is not Stage.AGGREGATION
         }
         unchecked = (Status.NOT_CHECKED, Status.ACCEPTED)
-        return next((each for each in unchecked if each in found), Status.PASSED)
+        return next((each for each in unchecked if each in statuses), Status.PASSED)
 
     def stages(self, status: Status) -> tuple[Stage, ...]:
-        """Return the stages that were checked in this way."""
+        """Return the stages with this status."""
         return tuple(check.stage for check in self.checks if check.status is status)
 
 
@@ -185,7 +185,7 @@ _STRENGTH: Final = (
 
 
 def _with(check: Check, finding: Finding) -> Check:
-    """Return a check that also holds what another finding says of its stage."""
+    """Return a check with another finding about its stage added."""
     if finding.status is Status.NOT_CHECKED:
         if check.status is not Status.NOT_CHECKED:
             return check
@@ -200,7 +200,7 @@ def _with(check: Check, finding: Finding) -> Check:
 
 
 def accepted_stages(unchecked: Collection[str]) -> tuple[Stage, ...]:
-    """Return the stages that a user does without, from their names.
+    """Return the stages that a user accepts as unchecked, from their names.
 
     Example:
         >>> accepted_stages(("clipping",))

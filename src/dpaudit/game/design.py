@@ -1,13 +1,13 @@
 """What is fixed before a run, and the commitment that shows it was.
 
-The validity of an audit rests on what was chosen without looking: how many canaries,
-which rules, which claim, which level. All of it is the design; it is public. The
+The validity of an audit depends on choices made before the run: the number of canaries,
+the rules, the claim, the significance level. All of it is the design; it is public. The
 commitment is the SHA-256 of the key and the design's canonical JSON. Published before
-the run, it binds the auditor to both and shows nothing of the coins; with the key
+the run, it binds the auditor to both and reveals nothing about the coins; with the key
 revealed afterwards, anyone can check it and derive the coins again.
 
-The coins come from the key alone. So a run is known by its key, whatever design it is
-judged by, and the commitment names it by a second hash, of the key alone.
+The coins come from the key alone. So a run is identified by its key, whatever design it
+is judged by, and the commitment identifies it by a second hash, of the key alone.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _SETTING: Final = 'such as Setting(tie_seed=7, notes={"model": "ours"})'
-_SMALL: Final = 1e-12  # a delta that costs next to nothing
+_SMALL_DELTA: Final = 1e-12  # costs next to nothing
 
 
 class ThreatModel(StrEnum):
-    """What the guesser sees of a run."""
+    """The adversary's view of a run."""
 
     ALL_ITERATES = "an observer of every iterate"
     KNOWN_RECORDS = "an observer of every iterate who knows the other records' part"
@@ -44,15 +44,15 @@ class ThreatModel(StrEnum):
 
     @property
     def plain(self) -> str:
-        """Who that is, in plain words, where records are protected."""
+        """The adversary in plain words, if the unit of privacy is a record."""
         return self.described(sees="sees every iterate", record="record")
 
     def described(self, *, sees: str, record: str) -> str:
-        """Return who that is, in plain words.
+        """Return the adversary in plain words.
 
         Args:
-            sees: What an observer of every iterate does.
-            record: What is protected.
+            sees: The words for "sees every iterate".
+            record: The unit of privacy.
         """
         return _WHO[self].format(sees=sees, record=record)
 
@@ -68,17 +68,17 @@ _WHO = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design(Document):
-    """Everything that an audit fixes beforehand.
+    """Everything that an audit fixes before the run.
 
     Attributes:
-        canaries: How many canaries, each decided by its own fair coin.
-        rules: What is revealed when, and what of the guesses is fixed.
-        claim: What the mechanism is claimed to satisfy.
-        delta: Where the lower bound on epsilon is stated. A claim with a delta of its
-            own sets it; a claim that is a whole curve needs it named.
-        alpha: Chance of a wrong statement that the auditor accepts.
-        threat_model: What the guesser will see.
-        setting: What else is fixed beforehand: of the training run, and for the record.
+        canaries: The number of canaries, each included by its own fair coin.
+        rules: When coins are revealed, and what about the guesses is fixed.
+        claim: The guarantee that the mechanism is claimed to satisfy.
+        delta: The delta of the lower bound on epsilon. By default that of the claim;
+            required if the claim is a whole curve.
+        alpha: Significance level: the probability of a wrong statement.
+        threat_model: What the adversary sees.
+        setting: What else is fixed: of the training run, and for the record.
 
     Example:
         >>> from dpaudit import OneRun
@@ -134,11 +134,11 @@ class Design(Document):
             f"{type(self.rules).__name__} tests a claim at one point, and "
             f"{self.claim} is a whole curve"
         )
-        try:  # would a point of it do, if its delta is small enough?
+        try:  # would a point of the curve with a small delta be accepted?
             self.rules.check_design(
                 canaries=self.canaries,
-                claimed=self.claim.epsilon_at(_SMALL),
-                delta=_SMALL,
+                claimed=self.claim.epsilon_at(_SMALL_DELTA),
+                delta=_SMALL_DELTA,
                 alpha=self.alpha,
             )
         except InvalidInputError as error:
@@ -152,18 +152,18 @@ class Design(Document):
 
     @property
     def bound_delta(self) -> float:
-        """Where the lower bound on epsilon is stated."""
+        """The delta at which the lower bound on epsilon is stated."""
         assert self.delta is not None  # resolved when the design was built
         return self.delta
 
     @property
     def guesses(self) -> int:
-        """How many guesses the rules allow at most."""
+        """The maximum number of guesses under the rules."""
         return self.rules.max_guesses(self.canaries)
 
     @property
     def runs(self) -> int:
-        """In how many independent runs the game is played."""
+        """The number of independent runs in which the game is played."""
         return self.rules.runs(self.canaries)
 
     def _resolved(self) -> float:
@@ -185,7 +185,7 @@ class Design(Document):
                 "leave it out"
             )
         _validate.probability("delta", own)
-        return float(own)  # as it is read back: equal designs, equal texts
+        return float(own)  # as JSON reads it back: equal designs have equal JSON
 
 
 def _check_kinds(rules: Rules, claim: Guarantee) -> None:
@@ -202,7 +202,7 @@ def _check_kinds(rules: Rules, claim: Guarantee) -> None:
 
 
 def check_independent_coins(design: Design) -> None:
-    """Refuse rules for canaries without a coin each, where a key decides by coins."""
+    """Refuse rules for canaries without their own coins: a key draws one for each."""
     if not design.rules.independent_coins:
         raise InvalidRunError(
             f"{type(design.rules).__name__} is for a half that was drawn without a "
@@ -214,12 +214,12 @@ def check_independent_coins(design: Design) -> None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment(Document):
-    """Hashes that bind an auditor to a key and a design, and name the run.
+    """Hashes that bind an auditor to a key and a design, and identify the run.
 
     Attributes:
-        sha256: Of key and design.
-        run_digest: Of the key alone: two commitments of one run have the same, whatever
-            their designs.
+        sha256: Hash of key and design.
+        run_digest: Hash of the key alone: equal for all commitments of one run,
+            whatever their designs.
 
     Example:
         >>> from dpaudit import OneRun
@@ -246,7 +246,7 @@ class Commitment(Document):
         """Return the commitment to a key and a design."""
         _validate.kind("key", key, Key)
         _validate.kind("design", design, Design)
-        # The key's length is fixed, so key and design cannot run into each other.
+        # The key's length is fixed, so the concatenation is unambiguous.
         message = b"dpaudit commitment 1" + key.secret + design.to_json().encode()
         run = b"dpaudit run 1" + key.secret
         return cls(
@@ -259,5 +259,5 @@ class Commitment(Document):
         return Commitment.to(key, design) == self
 
     def is_of_run(self, other: "Commitment") -> bool:
-        """Return whether both are known to be of one run: they were made by one key."""
+        """Return whether both are of one run, that is, were made with one key."""
         return self.run_digest == other.run_digest or self.sha256 == other.sha256

@@ -1,10 +1,10 @@
-"""What an audit would have caught, from its design alone.
+"""What an audit would have detected, from its design alone.
 
-"No violation detected" is worth what the audit could have refuted. Where guesses are
-counted it is how often independent guesses would have had to be right. Elsewhere it is
-what such guesses would have done, found by trying: randomised response of rising
-epsilon, every canary guessed, right guesses spread evenly. Neither needs a model of
-what was audited, so whoever verifies an audit can say it too.
+"No violation detected" means as much as the audit had power. Where guesses are counted,
+the power is stated as the accuracy that independent guesses would have needed.
+Elsewhere it is simulated: randomised response of increasing epsilon, every canary
+guessed, with independent guesses. Neither needs a model of what was audited, so a
+verifier of the audit can compute it too.
 """
 
 from functools import lru_cache
@@ -22,18 +22,18 @@ from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = ["detectable_by_guesses"]
 
-_LARGEST = 32.0  # epsilon
-_TRIES = 30  # simulated audits of each epsilon
+_MAX_EPSILON = 32.0
+_SIMULATIONS = 30  # simulated audits of each epsilon
 _HALVINGS = 6
-_MOST = 200_000  # guesses of each; more would take long
+_MAX_GUESSES = 200_000  # of each simulated audit; more would take long
 
 
 def detectable_by_guesses(audit: Result, claim: Guarantee) -> Finding | None:
-    """Return what would have been caught; None where nobody computed it.
+    """Return what the audit would have detected; None if that was not computed.
 
     Args:
-        audit: Of which only the design, and how its guesses are read, matter.
-        claim: What is tested.
+        audit: The audit; only its design, and how its guesses are read, matter.
+        claim: The claim tested.
 
     Example:
         >>> from dpaudit import OneRun, PureDP
@@ -51,7 +51,7 @@ def detectable_by_guesses(audit: Result, claim: Guarantee) -> Finding | None:
     if not could_refute(claim, audit.reading, alpha=alpha, bound=bound):
         return noted("could_not_refute")
     single = not (audit.reading.tally or audit.design.rules.uniforms_needed)
-    if single and audit.design.guesses <= _MOST:
+    if single and audit.design.guesses <= _MAX_GUESSES:
         return _leak(audit.design, claim)
     return None
 
@@ -72,33 +72,33 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> Finding:
 
 
 def _as_epsilon(accuracy: float) -> float:
-    """Return the epsilon of randomised response that is guessed as well."""
+    """Return the epsilon of randomised response guessed equally well."""
     if not 0 < accuracy < 1:
         return 0.0
     return max(0.0, float(special.logit(accuracy)))
 
 
-@lru_cache(maxsize=64)  # whoever verifies meets one design again and again
+@lru_cache(maxsize=64)  # verification asks for the same design repeatedly
 def _leak(design: Design, claim: Guarantee) -> Finding:
     high = 1.0
-    while not _caught(design, claim, high):
+    while not _detected(design, claim, high):
         high *= 2
-        if high > _LARGEST:
+        if high > _MAX_EPSILON:
             return noted("detectable.hardly")
     low = high / 2 if high > 1 else 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        caught = _caught(design, claim, middle)
-        low, high = (low, middle) if caught else (middle, high)
+        detected = _detected(design, claim, middle)
+        low, high = (low, middle) if detected else (middle, high)
     return noted("detectable.leak", epsilon=high)
 
 
-def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
-    rng, chance = np.random.default_rng(14), float(special.expit(epsilon))
-    rules, times = design.rules, 0
-    for _ in range(_TRIES):
-        right = rng.random(design.guesses) < chance
-        tried = rules.read_alike(right, chance, canaries=design.canaries)
+def _detected(design: Design, claim: Guarantee, epsilon: float) -> bool:
+    rng, accuracy = np.random.default_rng(14), float(special.expit(epsilon))
+    rules, refuted = design.rules, 0
+    for _ in range(_SIMULATIONS):
+        right = rng.random(design.guesses) < accuracy
+        reading = rules.read_alike(right, accuracy, canaries=design.canaries)
         bound, alpha = rules.bound(), design.alpha
-        times += bound.judge_claim(tried, claim, alpha=alpha).refuted
-    return times >= POWER * _TRIES
+        refuted += bound.judge_claim(reading, claim, alpha=alpha).refuted
+    return refuted >= POWER * _SIMULATIONS

@@ -1,13 +1,13 @@
-"""What was observed, as a value: a code, a status, numbers, names.
+"""Observations of an audit as values: a code, a status, numbers, names.
 
-A finding says in data what a reader is told in a sentence. Whatever decides, compares
-or verifies reads its code and numbers; sentences are made last, in one place, for one
-unit of privacy (``dpaudit.game.text``). So wording can change without changing what
-evidence says, and a parameter's name is never taken for a word of the text.
+A finding holds as data what a reader gets as a sentence. Code that decides, compares or
+verifies reads its code and numbers; sentences are rendered last, in one place, for one
+unit of privacy (``dpaudit.game.text``). So wording can change without changing
+evidence, and the name of a parameter is never confused with the text around it.
 
-The helpers below name what a finding means to the audit:
+The helpers below create findings by what they mean to the audit:
 
-- sanity checks, which ask whether there was anything to see: ``passed``, or
+- sanity checks, whether the audit could have seen an effect: ``passed``, or
   ``inconclusive`` or ``invalid`` if they failed;
 - checks of a pipeline stage: ``canary_tested``, ``inspected``, ``not_checked``,
   ``not_applicable``;
@@ -47,18 +47,18 @@ __all__ = [
     "passed",
 ]
 
-FALSE_POSITIVE_RATE: Final = 1e-4  # of faults reported in a run without one
-NOISE_SHARE: Final = 0.5  # of it, for all tests of the noise
-SAMPLING_SHARE: Final = 0.5  # of it, for all tests of batch sampling
-_SAME: Final = 1e-6  # relative, between machines
-_DIGITS: Final = 9  # of a number; sums in another order differ in the last of sixteen
+FALSE_POSITIVE_RATE: Final = 1e-4  # probability of a fault reported in a correct run
+NOISE_SHARE: Final = 0.5  # share of that rate for all tests of the noise
+SAMPLING_SHARE: Final = 0.5  # share of that rate for all tests of batch sampling
+_RELATIVE_TOLERANCE: Final = 1e-6  # between machines
+_DIGITS: Final = 9  # of a number; order of summation changes the last of sixteen
 
 Number: TypeAlias = Scalar | np.generic
 
 
 @final
 class Hypothesis(StrEnum):
-    """What the accountant's theorem supposes of a run, H1 to H6.
+    """A hypothesis of the accountant's theorem about a run, H1 to H6.
 
     A run that satisfies all of them is private, whatever else it does.
 
@@ -71,7 +71,7 @@ class Hypothesis(StrEnum):
             independent of everything else.
         NOISY_SUMS_ONLY: What comes after depends on records through the noisy sums
             alone.
-        COMPLETE_ACCOUNTING: The accountant was told everything.
+        COMPLETE_ACCOUNTING: Every step is accounted for as it was made.
         RELEASED_MODEL: The released model is the one that was trained.
     """
 
@@ -85,7 +85,7 @@ class Hypothesis(StrEnum):
 
 @final
 class Stage(StrEnum):
-    """A pipeline stage between a record and the model, in the order they are passed."""
+    """A pipeline stage between a record and the model, in the order of the pipeline."""
 
     SAMPLING = "batch-sampling"
     GRADIENTS = "per-example-gradients"
@@ -99,7 +99,7 @@ class Stage(StrEnum):
 
     @property
     def hypothesis(self) -> Hypothesis:
-        """The hypothesis of which this is a part."""
+        """The hypothesis to which this stage belongs."""
         return _HYPOTHESES[self]
 
 
@@ -135,16 +135,16 @@ class Status(StrEnum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was observed.
+    """One observation.
 
     Attributes:
-        code: What it is about; the text module has a sentence for each code.
+        code: Its kind; the text module has a sentence for each code.
         status: What it means to the audit.
-        stage: The pipeline stage that it is about, if it is about one.
+        stage: The pipeline stage that it concerns, if any.
         numbers: What was measured, by name, to nine digits. Numbers that are not finite
-            are kept as text, for which JSON has no number.
-        subject: What it is about: names of parameters, modules or optimizers.
-        probability: Of a fault: the largest probability of it in a run without a
+            are kept as text, as JSON cannot represent them.
+        subject: Names of the parameters, modules or optimizers concerned.
+        probability: For a fault, an upper bound on its probability in a run without a
             fault, over all that was tested; 0 if no probability is involved.
 
     Example:
@@ -177,7 +177,7 @@ class Finding:
 
 
 def _plain(value: Number) -> Scalar:
-    """Return a number, rounded, as JSON can hold it; text if it is not finite."""
+    """Return a number rounded for JSON; text if it is not finite."""
     plain: Scalar = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, float):
         return plain
@@ -185,7 +185,7 @@ def _plain(value: Number) -> Scalar:
 
 
 def agree(one: Finding, other: Finding) -> bool:
-    """Return whether two findings say the same, up to the last digits of numbers.
+    """Return whether two findings are equal up to rounding of their numbers.
 
     Example:
         >>> agree(passed("slope", value=1.0), passed("slope", value=1.0 + 1e-9))
@@ -206,12 +206,12 @@ def agree(one: Finding, other: Finding) -> bool:
 
 def _close(one: Scalar, other: Scalar) -> bool:
     if isinstance(one, float) and isinstance(other, int | float):
-        return isclose(one, other, rel_tol=_SAME)
+        return isclose(one, other, rel_tol=_RELATIVE_TOLERANCE)
     return one == other
 
 
 def _printable(numbers: Mapping[str, Number]) -> dict[str, Scalar]:
-    """Return numbers with text on one line, as texts of others may hold anything."""
+    """Return numbers with text on one line, as text from others may hold anything."""
     return {
         name: on_one_line(value) if isinstance(value, str) else _plain(value)
         for name, value in numbers.items()
@@ -219,53 +219,53 @@ def _printable(numbers: Mapping[str, Number]) -> dict[str, Scalar]:
 
 
 def passed(code: str, subject: Iterable[str] = (), /, **numbers: Number) -> Finding:
-    """Return a sanity check that found what it should."""
-    return _found(Status.PASSED, code, subject, numbers)
+    """Return a sanity check that passed."""
+    return _finding(Status.PASSED, code, subject, numbers)
 
 
 def inconclusive(
     code: str, subject: Iterable[str] = (), /, **numbers: Number
 ) -> Finding:
-    """Return a sanity check that leaves the audit without an answer."""
-    return _found(Status.INCONCLUSIVE, code, subject, numbers)
+    """Return a sanity check that makes the audit inconclusive."""
+    return _finding(Status.INCONCLUSIVE, code, subject, numbers)
 
 
 def invalid(code: str, subject: Iterable[str] = (), /, **numbers: Number) -> Finding:
-    """Return a sanity check that shows another run than the one designed."""
-    return _found(Status.INVALID_RUN, code, subject, numbers)
+    """Return a sanity check that makes the run invalid: not the one designed."""
+    return _finding(Status.INVALID_RUN, code, subject, numbers)
 
 
 def noted(code: str, subject: Iterable[str] = (), /, **numbers: Number) -> Finding:
-    """Return a remark."""
-    return _found(Status.NOTED, code, subject, numbers)
+    """Return a remark that no verdict depends on."""
+    return _finding(Status.NOTED, code, subject, numbers)
 
 
 def canary_tested(
     stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
 ) -> Finding:
-    """Return that canaries tested a stage."""
-    return _found(Status.TESTED, code, subject, numbers, stage)
+    """Return the finding that canaries tested a stage."""
+    return _finding(Status.TESTED, code, subject, numbers, stage)
 
 
 def inspected(
     stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
 ) -> Finding:
-    """Return that a stage was inspected."""
-    return _found(Status.INSPECTED, code, subject, numbers, stage)
+    """Return the finding that a stage was inspected."""
+    return _finding(Status.INSPECTED, code, subject, numbers, stage)
 
 
 def not_checked(
     stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
 ) -> Finding:
-    """Return why a stage was not checked, or what would check it."""
-    return _found(Status.NOT_CHECKED, code, subject, numbers, stage)
+    """Return the finding why a stage was not checked, or what would check it."""
+    return _finding(Status.NOT_CHECKED, code, subject, numbers, stage)
 
 
 def not_applicable(
     stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
 ) -> Finding:
-    """Return why there is nothing to check at a stage."""
-    return _found(Status.NOT_APPLICABLE, code, subject, numbers, stage)
+    """Return the finding why there is nothing to check at a stage."""
+    return _finding(Status.NOT_APPLICABLE, code, subject, numbers, stage)
 
 
 def fault(
@@ -277,11 +277,11 @@ def fault(
     probability: float = 0.0,
     **numbers: Number,
 ) -> Finding:
-    """Return something that is wrong at a stage, whatever the claim."""
-    return _found(Status.FAULT, code, subject, numbers, stage, probability)
+    """Return a fault at a stage, which is wrong whatever the claim."""
+    return _finding(Status.FAULT, code, subject, numbers, stage, probability)
 
 
-def _found(
+def _finding(
     status: Status,
     code: str,
     subject: Iterable[str],

@@ -1,12 +1,12 @@
-"""Guessers: from what was seen to which coins fell how, at once or one after the other.
+"""Guessers: from an output to guesses of the coins, all at once or adaptively.
 
-A one-run guesser sees the output and hands in all its guesses. An adaptive guesser is a
+A one-run guesser sees the output and returns all its guesses. An adaptive guesser is a
 generator: it yields a turn's guesses and is sent the coins of those canaries. Neither
-ever holds a referee or coins, so there is nothing to peek at.
+ever has access to a referee or to other coins.
 
-``AdaptiveMostLikely`` guesses each coin the likelier way, given the coins revealed
-before. What the rules let it put on a guess is kept by a purse: a number of guesses,
-slots of some weight, log-odds, probabilities.
+``AdaptiveMostLikely`` guesses the more likely value of each coin, given the coins
+revealed before. A budget tracks the stakes that the rules still allow: a number of
+guesses, slots of each weight, log-odds, probabilities.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -56,12 +56,12 @@ _LARGEST_STATED = 40.0  # log-odds
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Submission:
-    """One turn's guesses, as a referee takes them.
+    """One turn's guesses, as a referee accepts them.
 
     Attributes:
         index: Canaries, counted from 0.
-        guess: For each +1, -1, or 0 for a pass.
-        stake: For each what is put on it, if the rules have stakes.
+        guess: For each +1, -1, or 0 to abstain.
+        stake: The stake on each, if the rules have stakes.
     """
 
     index: NDArray[np.int64]
@@ -73,31 +73,31 @@ Play: TypeAlias = Generator[Submission, NDArray[np.int8], None]
 
 
 class Guesser(Protocol[O_contra]):
-    """Guesses all at once."""
+    """Makes all guesses at once."""
 
     def guess(self, output: O_contra) -> Submission:
-        """Return the guesses for an output, the surest first."""
+        """Return the guesses for an output, the most confident first."""
         ...
 
 
 class AdaptiveGuesser(Protocol[O_contra]):
-    """Guesses in turns and learns coins in between."""
+    """Guesses in turns and learns the coins of each turn before the next."""
 
     def play(self, output: O_contra) -> Play:
-        """Yield a turn's guesses, receive its coins, and so on."""
+        """Yield the guesses of each turn and receive its coins."""
         ...
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MostLikely(Generic[O]):
-    """Guesses the coins that are known best: the optimal guesser of ``guesses`` coins.
+    """Guesses the coins with the largest ``|log-odds|``: optimal for ``guesses`` coins.
 
     Reference: Keinan, Shenfeld and Ligett, "sec:efficacy",
     "thm-restated:optimal-efficacy-with-abstentions".
 
     Attributes:
-        mechanism: Says what an output tells about each coin.
+        mechanism: Gives the log-odds of each coin given an output.
         guesses: How many to guess.
     """
 
@@ -108,7 +108,7 @@ class MostLikely(Generic[O]):
         _validate.whole_number("guesses", self.guesses, least=1)
 
     def guess(self, output: O) -> Submission:
-        """Return the ``guesses`` best guesses, the surest first."""
+        """Return the ``guesses`` best guesses, the most confident first."""
         log_odds = self.mechanism.log_odds(output)
         index, guess = most_likely(log_odds, guesses=self.guesses)
         return Submission(index=index, guess=guess)
@@ -117,12 +117,12 @@ class MostLikely(Generic[O]):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Everyone(Generic[O]):
-    """Guesses every coin the likelier way, in order: without abstention.
+    """Guesses the more likely value of every coin, in order, without abstention.
 
     Reference: Keinan, Shenfeld and Ligett, "sec:efficacy".
 
     Attributes:
-        mechanism: Says what an output tells about each coin.
+        mechanism: Gives the log-odds of each coin given an output.
     """
 
     mechanism: HasLogOdds[O]
@@ -137,7 +137,7 @@ class Everyone(Generic[O]):
 @final
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """Guesses what it sees, where an output is one sign per canary.
+    """Returns the output as the guesses, for outputs of one sign per canary.
 
     For randomised response that is the optimal guesser without abstention.
 
@@ -157,14 +157,14 @@ class Echo:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confident(Generic[O]):
-    """Guesses only coins whose log-odds reach a threshold, and never too many.
+    """Guesses only coins whose ``|log-odds|`` reach a threshold, up to a maximum.
 
     Reference: Keinan, Shenfeld and Ligett, "sec:efficacy".
 
     Attributes:
-        mechanism: Says what an output tells about each coin.
-        threshold: The least ``|log-odds|`` that is guessed, the paper's tau.
-        guesses: The most that are guessed, the surest first.
+        mechanism: Gives the log-odds of each coin given an output.
+        threshold: The smallest ``|log-odds|`` that is guessed, the paper's tau.
+        guesses: The maximum number of guesses, the most confident first.
     """
 
     mechanism: HasLogOdds[O]
@@ -176,11 +176,11 @@ class Confident(Generic[O]):
         _validate.whole_number("guesses", self.guesses, least=1)
 
     def guess(self, output: O) -> Submission:
-        """Return the guesses that reach the threshold, the surest first."""
+        """Return the guesses that reach the threshold, the most confident first."""
         log_odds = self.mechanism.log_odds(output)
         index, guess = most_likely(log_odds, guesses=self.guesses)
-        sure = np.abs(log_odds[index]) >= self.threshold
-        return Submission(index=index[sure], guess=guess[sure])
+        confident = np.abs(log_odds[index]) >= self.threshold
+        return Submission(index=index[confident], guess=guess[confident])
 
 
 @final
@@ -191,7 +191,7 @@ class Extremes(Generic[O]):
     Reference: Keinan, Shenfeld and Ligett, "subsec:experiments".
 
     Attributes:
-        score: Gives each canary a score, higher where +1 is more likely.
+        score: Returns a score for each canary, higher where +1 is more likely.
         top: How many of the highest are guessed +1.
         bottom: How many of the lowest are guessed -1.
 
@@ -215,7 +215,7 @@ class Extremes(Generic[O]):
             )
 
     def guess(self, output: O) -> Submission:
-        """Return the guesses; ties go to the smaller index."""
+        """Return the guesses; ties are broken by the smaller index."""
         scores = np.asarray(self.score(output), np.float64)
         if self.top + self.bottom > len(scores):
             raise InvalidInputError(
@@ -231,7 +231,7 @@ class Extremes(Generic[O]):
 
 @lru_cache(maxsize=8)
 def everyone(canaries: int) -> NDArray[np.int64]:
-    """Return the numbers of all canaries in order: one array, not to be written to."""
+    """Return the numbers of all canaries in order, as one cached read-only array."""
     index = np.arange(canaries)
     index.setflags(write=False)
     return index
@@ -240,17 +240,18 @@ def everyone(canaries: int) -> NDArray[np.int64]:
 def most_likely(
     log_odds: NDArray[np.float64], *, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Guess the coins that are known best, each the way it more likely fell.
+    """Return the more likely value of the coins with the largest ``|log-odds|``.
 
-    Among all guessers that make as many guesses, this one expects the most right.
-    Ties go to the smaller index, so that nothing but the log-odds decides.
+    Among all guessers that make as many guesses, this one has the most correct guesses
+    in expectation. Ties are broken by the smaller index, so that nothing but the
+    log-odds decides.
 
     Args:
         log_odds: ln P[S = +1 | output] / P[S = -1 | output] for each canary.
         guesses: How many to guess.
 
     Returns:
-        The canaries guessed and the guess for each, as a referee takes them.
+        The canaries guessed and the guess for each, as a referee accepts them.
 
     Example:
         >>> most_likely(np.array([0.1, -3.0, 2.0]), guesses=2)
@@ -261,7 +262,7 @@ def most_likely(
 
 
 def check_threshold(threshold: float) -> None:
-    """Refuse what cannot be a least ``|log-odds|`` to guess."""
+    """Refuse a threshold on ``|log-odds|`` that is negative or not a number."""
     if not threshold >= 0:
         raise InvalidInputError(
             f"threshold must be 0 or more (infinity: only certain coins), got "
@@ -272,20 +273,20 @@ def check_threshold(threshold: float) -> None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveMostLikely(Generic[O]):
-    """Guesses each coin the likelier way, given all coins revealed before it.
+    """Guesses the more likely value of each coin, given all coins revealed before it.
 
-    It goes through the batches that the mechanism's posterior proposes, guesses what
-    reaches the threshold, passes the rest, and learns from both. What it puts on a
-    guess follows the rules: nothing for a count, its chance for bets, its log-odds for
-    rounds, the free slot of the weight nearest to its confidence for classes. If the
-    rules say which round a canary is played in, it keeps to that.
+    It goes through the batches that the mechanism's posterior proposes, guesses the
+    coins that reach the threshold, abstains on the rest, and learns from both. The
+    stake of a guess follows the rules: none for a count, its probability for bets, its
+    log-odds for rounds, the free slot of the weight nearest to its confidence for
+    classes. If the rules fix the round in which a canary is played, it follows them.
 
     Reference: Keinan, Shenfeld and Ligett, "subsec:adaptive-ora".
 
     Attributes:
-        mechanism: Says what an output and revealed coins tell about the next ones.
-        threshold: The least ``|log-odds|`` that is guessed, the paper's tau.
-        rules: What the game was opened with.
+        mechanism: Gives the log-odds of coins given an output and revealed coins.
+        threshold: The smallest ``|log-odds|`` that is guessed, the paper's tau.
+        rules: The rules of the game.
     """
 
     mechanism: HasPosterior[O]
@@ -296,20 +297,20 @@ class AdaptiveMostLikely(Generic[O]):
         check_threshold(self.threshold)
 
     def play(self, output: O) -> Play:
-        """Yield each batch's guesses and learn its coins."""
+        """Yield the guesses of each batch and learn its coins."""
         posterior = self.mechanism.posterior(output)
-        purse = _purse(self.rules)
+        budget = _budget(self.rules)
         for index in _batches(posterior, self.rules):
             log_odds = posterior.log_odds(index)
-            sure = np.abs(log_odds) >= self.threshold
-            guess = np.where(sure, np.where(log_odds >= 0, 1, -1), 0).astype(np.int8)
-            stake = purse.spend(np.abs(log_odds), guess, self.threshold)
+            made = np.abs(log_odds) >= self.threshold
+            guess = np.where(made, np.where(log_odds >= 0, 1, -1), 0).astype(np.int8)
+            stake = budget.spend(np.abs(log_odds), guess, self.threshold)
             truth = yield Submission(index=index, guess=guess, stake=stake)
             posterior.reveal(index, truth)
 
 
-class _Purse(Protocol):
-    """Turns guesses into passes where the rules allow no more, and sets stakes."""
+class _Budget(Protocol):
+    """Sets stakes, and turns guesses into abstentions where the rules allow no more."""
 
     def spend(
         self, confidence: NDArray[np.float64], guess: NDArray[np.int8], threshold: float
@@ -325,7 +326,7 @@ class _Number:
         self,
         confidence: NDArray[np.float64],
         guess: NDArray[np.int8],
-        threshold: float,  # noqa: ARG002 (each purse uses what it needs)
+        threshold: float,  # noqa: ARG002 (each budget uses what it needs)
     ) -> None:
         made = np.flatnonzero(guess)
         best = made[np.argsort(-confidence[made], kind="stable")]
@@ -361,26 +362,26 @@ class _LogOdds:
         self,
         confidence: NDArray[np.float64],
         guess: NDArray[np.int8],
-        threshold: float,  # noqa: ARG002 (each purse uses what it needs)
+        threshold: float,  # noqa: ARG002 (each budget uses what it needs)
     ) -> NDArray[np.float64]:
         return np.where(guess != 0, stated_log_odds(confidence), 0.0)
 
 
 @final
-class _Chances:
+class _Probabilities:
     def spend(
         self,
         confidence: NDArray[np.float64],
-        guess: NDArray[np.int8],  # noqa: ARG002 (each purse uses what it needs)
+        guess: NDArray[np.int8],  # noqa: ARG002 (each budget uses what it needs)
         threshold: float,  # noqa: ARG002
     ) -> NDArray[np.float64]:
         return np.asarray(special.expit(confidence))
 
 
 def stated_log_odds(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what is stated of log-odds in rounds: one of some thousand values.
+    """Return log-odds as stated in rounds, rounded down to multiples of 1/128.
 
-    They are rounded down: a guess may well be surer than is stated.
+    Rounding down is valid: a guess may be more confident than stated.
 
     Example:
         >>> stated_log_odds(np.array([0.5, 1.2345, np.inf]))
@@ -396,7 +397,7 @@ def _batches(
     posterior: Posterior,
     rules: AdaptiveCount | AdaptiveClasses | AdaptiveRounds | AdaptiveBets,
 ) -> Iterator[NDArray[np.int64]]:
-    """Return what is submitted together, turn by turn."""
+    """Return the canaries to submit in each turn."""
     if not isinstance(rules, AdaptiveRounds):
         return posterior.batches()
     rounds = len(rules.round_weights)
@@ -407,16 +408,16 @@ def _batches(
 
 
 def _excess(confidence: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
-    """Return by how much log-odds exceed a threshold, cut where more says little."""
+    """Return by how much log-odds exceed a threshold, capped at 8."""
     largest = 8.0
     if threshold == np.inf:
         return np.zeros(len(confidence))
     return np.clip(confidence - threshold, 0.0, largest)
 
 
-def _purse(
+def _budget(
     rules: AdaptiveCount | AdaptiveClasses | AdaptiveRounds | AdaptiveBets,
-) -> _Purse:
+) -> _Budget:
     match rules:
         case AdaptiveCount():
             return _Number(rules.guesses)
@@ -425,4 +426,4 @@ def _purse(
         case AdaptiveRounds():
             return _LogOdds()
         case AdaptiveBets():
-            return _Chances()
+            return _Probabilities()

@@ -1,19 +1,19 @@
-"""One key, one output: what the keys of this process were used for.
+"""One key, one output: a record of what the keys of this process were used for.
 
 The coins come from the key alone, so two outputs made with one key have the same coins.
-Whoever has judged the first knows the coins of the second, the two are not independent,
-and the better of them is no test at level alpha. So a key is used for one output.
+Judging the first reveals the coins of the second, the two are not independent, and the
+better of them is not a test at level alpha. So a key is used for one output.
 
-These are one output: an audit that is saved and resumed; one that is opened again after
-an opening that failed, as nothing was seen; a run that is repeated to the last guess;
-and what somebody else sees of the same run, such as the final model of a training run
-whose steps another audit watched. Ranks of one run are processes of their own.
+The following count as one output: an audit that is saved and resumed; one that is
+opened again after a failed opening, as no output was seen; a run that is repeated to
+the last guess; and another view of the same run, such as the final model of a training
+run whose steps another audit observed. Ranks of one run are separate processes.
 
-A process remembers the hash by which a commitment names the run, and never the key. It
-prevents mistakes. A second process knows nothing of the first, which is why evidence
-says that nothing shows that its key was used once; ``dpaudit verify`` and ``dpaudit
-combine`` compare what they are given. Keys of tests and studies are fixed, known to
-everybody, and used again and again; ``dpaudit.testing.fixed_key`` says so.
+A process remembers the hash by which a commitment identifies the run, never the key.
+This prevents mistakes. A second process knows nothing of the first, which is why
+evidence states that nothing shows its key was used only once; ``dpaudit verify`` and
+``dpaudit combine`` compare the files they are given. Keys of tests and studies are
+fixed, public and reused; ``dpaudit.testing.fixed_key`` marks them as such.
 """
 
 import hashlib
@@ -37,16 +37,16 @@ __all__ = [
 ]
 
 _NEW_KEY: Final = "make a new key for every run: Key.generate()"
-_MOST: Final = 100_000  # keys that are remembered, the newest; studies use millions
+_MOST: Final = 100_000  # newest keys that are remembered; studies use millions
 
 
 @final
 @dataclass(slots=True)
 class _Use:
-    """What a key was used for by one observer."""
+    """The use of a key by one observer."""
 
     commitment: str
-    run: "TrainingRun | None" = None  # that has seen output
+    run: "TrainingRun | None" = None  # the one that has seen output
     saved: bool = False
     judged: str | None = None  # the digest of what was judged
 
@@ -55,16 +55,16 @@ _USES: dict[tuple[str, bool], _Use] = {}
 
 
 def judge_once(key: Key, commitment: Commitment, design: Design, digest: str) -> None:
-    """Refuse to judge a second output by one key.
+    """Record that an output is judged, and refuse a second output by the same key.
 
     Args:
-        key: Of the coins.
-        commitment: To the key and the design.
-        design: Says who observes.
-        digest: Of all that is judged, such as a ``transcript_digest``.
+        key: The key of the coins.
+        commitment: The commitment to key and design.
+        design: States the threat model.
+        digest: Hash of everything that is judged, such as a ``transcript_digest``.
 
     Raises:
-        InvalidRunError: In this process another output by this key was judged, or seen.
+        InvalidRunError: Another output by this key was judged or seen in this process.
     """
     if key.reusable:
         return
@@ -79,10 +79,10 @@ def judge_once(key: Key, commitment: Commitment, design: Design, digest: str) ->
 
 def transcript_digest(transcript: Transcript) -> str:
     """Return a hash of a design and of all guesses, in their order."""
-    found = hashlib.sha256(transcript.design.to_json().encode())
+    digest = hashlib.sha256(transcript.design.to_json().encode())
     for column in (transcript.index, transcript.guess, transcript.stake):
-        found.update(column.tobytes())
-    return found.hexdigest()
+        digest.update(column.tobytes())
+    return digest.hexdigest()
 
 
 @final
@@ -90,23 +90,23 @@ class TrainingRun:
     """One training run under one key, from its opening to its result.
 
     Args:
-        key: Of the coins; it is not kept.
-        commitment: To the key and the design.
-        design: Says who observes.
+        key: The key of the coins; it is not kept.
+        commitment: The commitment to key and design.
+        design: States the threat model.
 
     Raises:
-        InvalidRunError: In this process the key was used for another run, which cannot
-            be gone on with.
+        InvalidRunError: The key was used for another run in this process, which cannot
+            be continued.
     """
 
     def __init__(self, key: Key, commitment: Commitment, design: Design) -> None:
         self._commitment, self._design = commitment, design
         self._reusable = key.reusable
-        use = _USES.get(_place(commitment, design))
+        use = _USES.get(_run_and_observer(commitment, design))
         if key.reusable or use is None:
             return
         if use.judged is None and use.saved and use.commitment == commitment.sha256:
-            return  # to be resumed; finish sees whether it was
+            return  # to be resumed; judge() checks that it was
         raise InvalidRunError(
             "this key was used for another run in this process, and a key is used for "
             f"one run; {_NEW_KEY}. To go on with a run after a crash, resume it from "
@@ -114,26 +114,26 @@ class TrainingRun:
         )
 
     def seen(self) -> None:
-        """Say that output was seen; nothing is refused in the middle of a training."""
+        """Record that output was seen; nothing is refused in the middle of training."""
         if not self._reusable:
             use = _use(self._commitment, self._design)
             use.run = use.run or self
 
     def saved(self) -> None:
-        """Say that the run can be gone on with from a file."""
+        """Record that the run was saved and can be resumed from a file."""
         if not self._reusable:
             _use(self._commitment, self._design).saved = True
 
     def resumed(self) -> None:
-        """Say that this is the run which was saved."""
+        """Record that this run resumes the one that was saved."""
         if not self._reusable:
             _use(self._commitment, self._design).run = self
 
     def judge(self, transcript: Transcript) -> None:
-        """Refuse to judge a run if the key was used for another.
+        """Record that the run is judged; refuse it if the key was used for another.
 
         Raises:
-            InvalidRunError: It was.
+            InvalidRunError: The key was used for another run in this process.
         """
         if self._reusable:
             return
@@ -149,28 +149,30 @@ class TrainingRun:
 
 
 def _use(commitment: Commitment, design: Design) -> _Use:
-    """Return what is known of a key; the oldest is forgotten."""
-    use = _USES.setdefault(_place(commitment, design), _Use(commitment.sha256))
+    """Return the record of a key's use; the oldest is forgotten."""
+    use = _USES.setdefault(
+        _run_and_observer(commitment, design), _Use(commitment.sha256)
+    )
     if len(_USES) > _MOST:
         del _USES[next(iter(_USES))]
     return use
 
 
-def _place(commitment: Commitment, design: Design) -> tuple[str, bool]:
+def _run_and_observer(commitment: Commitment, design: Design) -> tuple[str, bool]:
     return commitment.run_digest, design.threat_model is ThreatModel.FINAL_MODEL
 
 
 def same_observer(one: Design, other: Design) -> bool:
-    """Return whether both see a run itself, or both its final model only."""
+    """Return whether both designs observe the run, or both only its final model."""
     last = ThreatModel.FINAL_MODEL
     return (one.threat_model is last) == (other.threat_model is last)
 
 
 def same_output(one: "Result", other: "Result") -> bool:
-    """Return whether two results by one key are shown to be of one output.
+    """Return whether two results by one key are consistent with a single output.
 
     Results for different observers may be of one run; those for one observer must have
-    the same design and the same guesses, as far as both hold them.
+    the same design and the same guesses, as far as both contain them.
     """
     if not same_observer(one.design, other.design):
         return True

@@ -1,15 +1,15 @@
-"""What an output says about each coin, learned from runs of one's own.
+"""Log-odds of each coin given an output, learned from calibration runs.
 
-For a mechanism without a likelihood the guesser can be trained: run the mechanism on
-data chosen by coins of one's own, as often as one likes, and fit a logistic regression
-from features of the output to the coin. The coins of the audit are never touched, so
-whatever is learned, the audit stays valid; a poor fit only guesses poorly.
+For a mechanism without a likelihood the guesser can be trained: run the mechanism any
+number of times on data chosen by separate coin flips, and fit a logistic regression
+from features of the output to the coin. The coins of the audit are never used, so the
+audit stays valid whatever is learned; a poor fit only makes poor guesses.
 
 The features of a number are its sign, its size on a logarithmic scale, whether it is
-whole, and all 64 bits of its float: faults of floating-point noise sit in the low ones.
-Text, and anything else, is compared with the commonest values seen in training. Where
-the output has one row per canary, a canary's features are those of its row; otherwise
-every canary gets those of the whole output.
+an integer, and all 64 bits of its float: faults of floating-point noise show in the low
+bits. Text, and anything else, is compared with the most common values seen in training.
+Where the output has one row per canary, a canary's features are those of its row;
+otherwise every canary gets the features of the whole output.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ __all__ = ["LearnedLogOdds", "fit_log_odds", "fit_logistic"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
-_COMMONEST = 32  # values of text that are told apart
-_RIDGE = 1.0  # one imagined observation against every feature
+_MAX_VALUES = 32  # most common values of text that are distinguished
+_RIDGE = 1.0  # ridge penalty on every weight
 
 
 @final
@@ -37,13 +37,13 @@ class LearnedLogOdds(Generic[O]):
     """Log-odds of each coin by a fitted logistic regression.
 
     Attributes:
-        canaries: How many canaries an output is about.
-        layout: What outputs it was fitted on: numbers or not, and how many values for
-            each canary. An output of another kind says nothing.
-        known: The values of text that are told apart.
-        centre: What is subtracted from each feature.
-        scale: What each is divided by.
-        weights: What each adds to the log-odds; the last is for all.
+        canaries: The number of canaries.
+        layout: The kind of output it was fitted on: numbers or not, and the number of
+            values for each canary. For an output of another kind all log-odds are 0.
+        known: The values of text that are distinguished.
+        centre: The offset subtracted from each feature.
+        scale: The divisor of each feature.
+        weights: The coefficient of each feature; the last is the intercept.
     """
 
     canaries: int
@@ -70,14 +70,14 @@ def fit_log_odds(
     runs: int,
     rng: np.random.Generator,
 ) -> LearnedLogOdds[O]:
-    """Fit a guesser's log-odds on calibration runs with coins of their own.
+    """Return log-odds fitted on calibration runs with separate coins.
 
     Args:
-        mechanism: What will be audited.
+        mechanism: The mechanism to be audited.
         pairs: Two records for each coin to choose from, as in the audit.
-        canaries: How many, as in the audit.
-        runs: How often the mechanism is run to learn from.
-        rng: Coins and randomness of these runs, unrelated to those of the audit.
+        canaries: The number of canaries, as in the audit.
+        runs: The number of calibration runs.
+        rng: Coins and randomness of these runs, independent of those of the audit.
 
     Example:
         >>> class LeakyBit:
@@ -102,7 +102,7 @@ def fit_log_odds(
     runs_of = [(bits, mechanism.run(pairs.choose(bits), rng)) for bits in coins]
     layout = _commonest_layout([output for _, output in runs_of], canaries)
     seen = [(b, o) for b, o in runs_of if _layout(o, canaries) == layout]
-    known = () if layout[0] else _commonest([o for _, o in seen], canaries)
+    known = () if layout[0] else _most_common([o for _, o in seen], canaries)
     rows = np.concatenate([_features(o, canaries, known) for _, o in seen])
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale[scale == 0] = 1.0
@@ -121,7 +121,7 @@ def fit_log_odds(
 def fit_logistic(
     rows: NDArray[np.float64], signs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the weights of a ridge-penalised logistic regression, a constant last."""
+    """Return the weights of a ridge-penalised logistic regression, intercept last."""
     from scipy import optimize  # noqa: PLC0415 (slow to import, seldom needed)
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -131,8 +131,8 @@ def fit_logistic(
         return value, np.append(rows.T @ pull, pull.sum()) + _RIDGE * weights
 
     start = np.zeros(rows.shape[1] + 1)
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B")
-    return np.asarray(found.x)
+    optimum = optimize.minimize(loss, start, jac=True, method="L-BFGS-B")
+    return np.asarray(optimum.x)
 
 
 def _table(output: object, canaries: int) -> Records:
@@ -168,11 +168,11 @@ def _features(
     )
 
 
-def _commonest(outputs: list[O], canaries: int) -> tuple[str, ...]:
-    """Return the commonest values of outputs that are not numbers."""
+def _most_common(outputs: list[O], canaries: int) -> tuple[str, ...]:
+    """Return the most common values of outputs that are not numbers."""
     texts = [_table(output, canaries).astype(str).ravel() for output in outputs]
     values, times = np.unique(np.concatenate(texts), return_counts=True)
-    return tuple(str(v) for v in values[np.argsort(-times)[:_COMMONEST]])
+    return tuple(str(v) for v in values[np.argsort(-times)[:_MAX_VALUES]])
 
 
 def _layout(output: object, canaries: int) -> tuple[bool, int]:
@@ -182,6 +182,6 @@ def _layout(output: object, canaries: int) -> tuple[bool, int]:
 
 
 def _commonest_layout(outputs: list[O], canaries: int) -> tuple[bool, int]:
-    """Return the layout that says most: numbers if there are any, however seldom."""
+    """Return the most informative layout: numbers if any output has them."""
     layouts = [_layout(output, canaries) for output in outputs]
-    return max(layouts, key=lambda found: (found[0], layouts.count(found), found[1]))
+    return max(layouts, key=lambda each: (each[0], layouts.count(each), each[1]))

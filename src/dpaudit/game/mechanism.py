@@ -1,4 +1,4 @@
-"""What an auditor asks of a mechanism, and what it may offer beside.
+"""The interface of a mechanism, required and optional.
 
 A mechanism runs on data and returns an output: that is all that an audit needs. Three
 lines are enough::
@@ -7,8 +7,9 @@ lines are enough::
         def run(self, data, rng):
             return data + rng.laplace(scale=2.0, size=len(data))
 
-What else is known about it makes audits stronger and theory computable: its guarantee,
-what an output says about each coin, and what it says once some coins are revealed.
+Further knowledge gives audits more power and makes the theory computable: the
+guarantee, the log-odds of each coin given an output, and these log-odds once some coins
+are revealed.
 """
 
 from collections.abc import Iterator
@@ -36,58 +37,58 @@ class Mechanism(Protocol[O_co]):
     """A randomised program on data with one row per element."""
 
     def run(self, data: Records, rng: np.random.Generator) -> O_co:
-        """Return the output for the data."""
+        """Return the output on the data."""
         ...
 
 
 class HasLogOdds(Protocol[O_contra]):
-    """A mechanism of which one knows what an output says about each coin."""
+    """A mechanism with known log-odds of each coin given an output."""
 
     def log_odds(self, output: O_contra) -> NDArray[np.float64]:
         """Return ln P[S = +1 | output] / P[S = -1 | output] for each element.
 
-        All coins are fair, independent and unknown; it is the distributional privacy
-        loss of the paper with the opposite sign.
+        All coins are fair, independent and unknown; this is the paper's distributional
+        privacy loss with the opposite sign.
         """
         ...
 
 
 class Posterior(Protocol):
-    """What is known about the coins given an output and the coins revealed so far."""
+    """The posterior of the coins given an output and the coins revealed so far."""
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
-        """Yield every element once, in batches that are worth guessing together."""
+        """Yield every element once, in batches suited to be guessed together."""
         ...
 
     def log_odds(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the log-odds of +1 of elements whose coins are not yet revealed."""
+        """Return the log-odds of +1 for elements whose coins are not yet revealed."""
         ...
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
-        """Take note of coins, each -1 or +1."""
+        """Condition on revealed coins, each -1 or +1."""
         ...
 
 
 @runtime_checkable
 class KnowsOthers(Protocol):
-    """A posterior that says at once what each coin is worth if all others are known."""
+    """A posterior that gives the log-odds of each coin if all others are known."""
 
     def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return each element's log-odds of +1, given all other coins, before any."""
+        """Return each element's log-odds of +1 given all other coins, none revealed."""
         ...
 
 
 class HasPosterior(Protocol[O_contra]):
-    """A mechanism of which one knows what revealed coins add to an output."""
+    """A mechanism with a known posterior of coins given an output and other coins."""
 
     def posterior(self, output: O_contra) -> Posterior:
-        """Return what an output says, ready to learn coins."""
+        """Return the posterior given an output, before any coin is revealed."""
         ...
 
 
 @final
 class FixedPosterior:
-    """What an output says when revealed coins add nothing to it.
+    """A posterior that revealed coins do not change.
 
     Example:
         >>> posterior = FixedPosterior(np.array([1.5, -0.5]))
@@ -108,7 +109,7 @@ class FixedPosterior:
         return self._log_odds[index]
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
-        """Take note of coins; they change nothing."""
+        """Do nothing: revealed coins do not change the posterior."""
 
     def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
         """Return the log-odds of +1 of all elements; other coins do not change them."""

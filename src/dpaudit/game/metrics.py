@@ -1,13 +1,13 @@
-"""A result as a flat dict, for whatever logger a project has.
+"""A result as a flat dict, for any logger.
 
-Names are stable: one is never given another meaning. Each number stands beside what it
-needs to be read: the bound beside its delta, alpha, tier and method, the verdict beside
-the claim and the threat model. What assumes a family (tier B) says so in its name. A
-name is left out where a result has nothing to say under it: a void one has neither
-bound nor p-value, and does not say whether the claim is refuted.
+Names are stable: the meaning of a name never changes. Each number comes with what is
+needed to read it: the bound with its delta, alpha, tier and method, the verdict with
+the claim and the threat model. Model-based numbers have ``tier_b`` in their names. A
+name is omitted if the result has no value for it: an invalid run has neither bound nor
+p-value, and does not state whether the claim is refuted.
 
-Numbers are as the result holds them, so they may be infinite: an accountant's curve may
-promise no epsilon at all at a delta of 0.
+Numbers are those of the result and may be infinite: an accountant's curve may give no
+finite epsilon at a delta of 0.
 """
 
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,7 +23,7 @@ __all__ = ["Metric", "metrics_of"]
 
 Metric: TypeAlias = float | int | bool | str
 
-# What a void audit does not say.
+# What an invalid run does not report.
 _ABOUT_CLAIM = {
     "epsilon_lower",
     "p_value",
@@ -37,21 +37,21 @@ _ABOUT_CLAIM = {
 
 
 def metrics_of(result: "Result") -> dict[str, Metric]:
-    """Return what a result says as a flat dict with stable names."""
-    found = {**_verdict(result), **_evidence(result)}
+    """Return a result as a flat dict with stable names."""
+    metrics = {**_verdict(result), **_evidence(result)}
     if result.training is not None:
-        found |= _training(result.training)
+        metrics |= _training(result.training)
     if result.verdict is Verdict.INVALID_RUN:
-        found = {name: found[name] for name in found if name not in _ABOUT_CLAIM}
-    return {f"dpaudit/{name}": value for name, value in found.items()}
+        metrics = {name: metrics[name] for name in metrics if name not in _ABOUT_CLAIM}
+    return {f"dpaudit/{name}": value for name, value in metrics.items()}
 
 
 def _verdict(result: "Result") -> dict[str, Metric]:
     bound, test = result.bound, result.claim_test
-    word: dict[str, Metric] = {"verdict": str(result.verdict)}
+    metrics: dict[str, Metric] = {"verdict": str(result.verdict)}
     if result.reason:
-        word["reason"] = result.reason
-    return word | {
+        metrics["reason"] = result.reason
+    return metrics | {
         "epsilon_lower": bound.epsilon_lower,
         "delta": bound.delta,
         "alpha": bound.alpha,
@@ -67,27 +67,27 @@ def _verdict(result: "Result") -> dict[str, Metric]:
 
 def _evidence(result: "Result") -> dict[str, Metric]:
     right, guesses = result.reading.correct_and_guesses()
-    found: dict[str, Metric] = {
+    metrics: dict[str, Metric] = {
         "ceiling": result.ceiling,
         "canaries": result.design.canaries,
         "guesses": guesses,
         "right": right,
     }
     if result.detectable_accuracy is not None:
-        found["detectable_accuracy"] = result.detectable_accuracy
+        metrics["detectable_accuracy"] = result.detectable_accuracy
     if result.commitment is not None:
-        found["commitment"] = result.commitment.sha256
+        metrics["commitment"] = result.commitment.sha256
     if unseen := not_exercised(result):
-        found["not_exercised"] = ", ".join(unseen)
-    return found
+        metrics["not_exercised"] = ", ".join(unseen)
+    return metrics
 
 
 def _training(training: "TrainingRecord") -> dict[str, Metric]:
-    found: dict[str, Metric] = {
+    metrics: dict[str, Metric] = {
         "steps": training.steps,
         "evidence_share": training.evidence_share,
     }
-    return found | ({} if training.family is None else _tier_b(training.family))
+    return metrics | ({} if training.family is None else _tier_b(training.family))
 
 
 def _tier_b(family: ParameterBound) -> dict[str, Metric]:

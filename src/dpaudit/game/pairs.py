@@ -1,7 +1,7 @@
-"""The pairs Z: for each element two records, of which its coin picks one.
+"""The pairs Z: for each element two records, of which its coin selects one.
 
-The paper's pair vector ``Z = (x_1, y_1, ..., x_n, y_n)``. Bit 1 (S = +1) picks ``y``,
-bit 0 picks ``x``. A pair that is the same for every element is stored once, so a
+The paper's pair vector ``Z = (x_1, y_1, ..., x_n, y_n)``. Bit 1 (S = +1) selects ``y``,
+bit 0 selects ``x``. A pair that is the same for every element is stored once, so a
 billion of them cost nothing.
 """
 
@@ -27,9 +27,9 @@ class Pairs(Document):
     """Two records per element, or one pair of records for all.
 
     Attributes:
-        x: Picked by bit 0: one record (a scalar) or an array with a row per element.
-        y: Picked by bit 1; of the same shape.
-        adjacency: What going from ``x`` to ``y`` does to the data.
+        x: Selected by bit 0: one record (a scalar) or an array with a row per element.
+        y: Selected by bit 1; of the same shape.
+        adjacency: How the data change from ``x`` to ``y``.
 
     Example:
         >>> Pairs(x=-1, y=1).choose(np.array([1, 0, 0], np.uint8))
@@ -73,7 +73,7 @@ class Pairs(Document):
         return hash(self.to_json())
 
     def check(self, canaries: int) -> None:
-        """Refuse pairs that are not one for all or one for each canary."""
+        """Refuse pairs that are neither one for all nor one for each canary."""
         if self.x.ndim and len(self.x) != canaries:
             raise InvalidInputError(
                 f"{len(self.x)} pairs were given for canaries={canaries}; give one "
@@ -81,7 +81,7 @@ class Pairs(Document):
             )
 
     def choose(self, bits: NDArray[np.generic], *, start: int = 0) -> Records:
-        """Return the data of elements ``start`` and following, by their bits."""
+        """Return the records of elements from ``start`` on, selected by their bits."""
         if not self.x.ndim:
             return _choose_one(self.x, self.y, bits)
         rows = slice(start, start + len(bits))
@@ -90,14 +90,14 @@ class Pairs(Document):
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
-        """Return the pairs that parsed JSON holds: numbers, Booleans or text."""
+        """Return the pairs that parsed JSON contains: numbers, Booleans or text."""
         values = _canonical.document(plain, cls.form)
         _canonical.object_of(values, cls.form, {"adjacency", "x", "y"})
         adjacency = decode(Adjacency, values.pop("adjacency"), "adjacency")
-        found = cls(**values, adjacency=adjacency)
+        pairs = cls(**values, adjacency=adjacency)
         for name, value in values.items():
             _check_whole(name, value)
-        return found
+        return pairs
 
 
 def _records(name: str, values: object) -> Records:
@@ -108,7 +108,7 @@ def _records(name: str, values: object) -> Records:
 
 
 def _check_whole(name: str, value: object) -> None:
-    """Refuse whole numbers that numpy would take for others, as floats."""
+    """Refuse whole numbers that numpy would round to floats."""
     if isinstance(value, list):
         for each in value:
             _check_whole(name, each)
@@ -120,11 +120,11 @@ def _check_whole(name: str, value: object) -> None:
 
 
 def _choose_one(x: Records, y: Records, bits: NDArray[np.generic]) -> Records:
-    """Return x or y by each bit."""
+    """Return x or y for each bit."""
     kind = np.result_type(x, y)
     if kind.kind not in "iu":
         return np.array([x, y])[np.asarray(bits, np.intp)]
-    # Whole numbers: x + bit (y - x) is exact, also where it wraps around, and many
-    # times quicker than a look-up.
+    # For integers, x + bit (y - x) is exact, even if it wraps around, and many times
+    # faster than indexing.
     step = np.subtract(y, x, dtype=kind)
     return np.asarray(bits.astype(kind, copy=False) * step + x.astype(kind))

@@ -1,10 +1,11 @@
-"""The referee holds the coins and lets no one look before they have guessed.
+"""The referee: keeps the coins secret until their canaries have been guessed.
 
-A game is opened with a design and a key. Guesses come in as arrays. In a one-run game
-they come all at once. In an adaptive game they come in turns: the coins of a turn's
-canaries are revealed once the turn is in, a pass (0) included, and each canary may be
-submitted once. What the design fixed, the referee holds to: the number of guesses, the
-slots of each weight, the number of rounds. Every breach raises and reveals nothing.
+A game is opened with a design and a key. Guesses are submitted as arrays: in a one-run
+game all at once, in an adaptive game in turns. The coins of a turn's canaries are
+revealed once the turn is submitted, including those of abstentions (0), and each canary
+may be submitted once. The referee enforces what the design fixed: the number of
+guesses, the slots of each weight, the number of rounds. Every violation raises and
+reveals nothing.
 """
 
 from typing import Any, NoReturn, final
@@ -24,7 +25,7 @@ __all__ = ["Referee", "checked"]
 
 @final
 class Referee:
-    """Opens a game with a design and a key, takes guesses, and writes them down.
+    """Opens a game with a design and a key, accepts guesses, and records them.
 
     Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor",
     "def:adaptive-ora".
@@ -50,7 +51,7 @@ class Referee:
         self._bits = Coins(key=key, count=design.canaries).bits()
         self._seen = np.zeros(design.canaries, bool)
         self._turns: list[tuple[NDArray[np.generic], ...]] = []
-        self._used: NDArray[np.int64] | int = 0  # of what the rules limit
+        self._used: NDArray[np.int64] | int = 0  # of the guesses or slots allowed
         self._over = False
 
     def __reduce__(self) -> NoReturn:
@@ -59,17 +60,17 @@ class Referee:
     def submit(
         self, index: ArrayLike, guess: ArrayLike, stake: ArrayLike | None = None
     ) -> NDArray[np.int8]:
-        """Take one turn's guesses and return the coins of its canaries, -1 or +1.
+        """Record one turn's guesses and return the coins of its canaries, -1 or +1.
 
         Args:
             index: Canaries, each at most once in the whole game, counted from 0.
-            guess: For each, +1 (included, or y), -1 (excluded, or x) or 0 (pass).
-            stake: For each, the weight of the class it takes a slot of, its log-odds
-                of being right, or the chance of that, as the rules have it. A round
-                without stakes counts all its guesses the same.
+            guess: For each, +1 (included, or y), -1 (excluded, or x) or 0 (abstain).
+            stake: For each, depending on the rules, the weight of the class whose slot
+                it takes, or the log-odds or the probability of being correct. In a
+                round without stakes all guesses count the same.
 
         Raises:
-            InvalidRunError: The rules of the game were broken; nothing is revealed.
+            InvalidRunError: The rules of the game were violated; nothing is revealed.
         """
         self._check_open()
         rules, n = self.design.rules, self.design.canaries
@@ -78,12 +79,12 @@ class Referee:
             raise InvalidRunError("a canary was named twice; each may be guessed once")
         turn = np.full(len(where), len(self._turns))
         rules.check_turn(where, turn)
-        puts = rules.stakes(what, stake)
-        used = self._used + rules.used(what, puts)
+        stakes = rules.stakes(what, stake)
+        used = self._used + rules.used(what, stakes)
         rules.check_used(used, canaries=n)
         self._seen[where], self._used = True, used
         truth: NDArray[np.int8] = 2 * self._bits[where].astype(np.int8) - 1
-        self._turns.append((where, what, truth, puts, turn))
+        self._turns.append((where, what, truth, stakes, turn))
         return truth.copy()
 
     def close(self) -> Transcript:
@@ -98,12 +99,12 @@ class Referee:
             truth=truth.astype(np.int8),
             stake=stake,
             turn=turn.astype(np.int64),
-            # The guesser cannot know them: they come from the key.
+            # Unknown to the guesser: they come from the key.
             uniforms=self._key.uniforms(self.design.rules.uniforms_needed),
         )
 
     def summary(self, scores: ArrayLike) -> ScoreSummary:
-        """Return what scores of all canaries looked like, once the game is closed."""
+        """Return the summary of all canaries' scores, once the game is closed."""
         if not self._over:
             raise InvalidRunError("the game is not over: close it first")
         return ScoreSummary.of(scores, self._bits)
@@ -127,7 +128,7 @@ class Referee:
 def checked(
     index: ArrayLike, guess: ArrayLike, *, canaries: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Return one turn's canaries and guesses, if they are what they must be."""
+    """Return one turn's canaries and guesses as arrays, if they are valid."""
     where, what = np.asarray(index), np.asarray(guess)
     if where.ndim != 1 or where.shape != what.shape:
         raise InvalidRunError(
@@ -136,7 +137,7 @@ def checked(
         )
     if not len(where):
         return where.astype(np.int64), what.astype(np.int8)
-    # All of them in order, from the one array that says so, need no search.
+    # The cached array of all canaries in order need not be checked.
     if where is not everyone(canaries):
         _check_canaries(where, canaries)
     _check_guesses(what)
@@ -151,7 +152,7 @@ def _check_canaries(where: NDArray[Any], canaries: int) -> None:
 
 
 def _check_guesses(what: NDArray[Any]) -> None:
-    if what.dtype.kind == "i":  # many times quicker than to compare
+    if what.dtype.kind == "i":  # many times faster than comparisons
         fine = what.min() >= -1 and what.max() <= 1
     else:
         fine = not ((what != 0) & (what != 1) & (what != -1)).any()

@@ -1,4 +1,4 @@
-"""The result of an audit: what was found, about which claim, and what it rests on."""
+"""The result of an audit: verdict, lower bound, and what they are based on."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -60,38 +60,38 @@ __all__ = [
 
 
 _NOT_RECORDED = Coverage.of((), otherwise="stage.not_recorded")
-MIN_EVIDENCE_SHARE = 0.9  # of the evidence; with less a forecast does not hold
+MIN_EVIDENCE_SHARE = 0.9  # of the evidence; with less no forecast holds
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRecord:
-    """What an audit of training knows besides.
+    """What the audit of a training run records in addition to guesses and bound.
 
-    The claim that counts is the accountant's, and an accountant stands for a whole
-    curve of (epsilon, delta). All its points limit the same count of right guesses, so
-    the curve is tested at once, at no charge and without assuming anything of the
-    mechanism (tier A). Beside it stands the parameter of Gaussian privacy (tier B),
-    which bounds the mechanism's only if it is of that family.
+    The claim tested is the accountant's, and an accountant gives a whole curve of
+    (epsilon, delta). All its points bound the same count of correct guesses, so the
+    whole curve is tested at once, at no cost and without assumptions about the
+    mechanism. The Gaussian-DP parameter is reported beside it (model-based): it bounds
+    the mechanism's only if the mechanism is of that family.
 
     Attributes:
-        accountant: The verdict on the accountant's whole curve; None if no curve was
+        accountant: The test of the accountant's whole curve; None if no curve was
             given, or if the rules test a claim at one point only.
-        family: The parameter of Gaussian privacy (tier B); None unless guesses were
+        family: The Gaussian-DP parameter (model-based); None unless guesses were
             counted.
         transcript: Every guess, for the record.
-        steps: Steps that were seen.
-        evidence_share: What share of the evidence real gradients left, on average.
-        signal: How the noisy sums answered to the canaries; None if that was not
-            seen, for example as none joined a step.
+        steps: Number of steps observed.
+        evidence_share: The share of the evidence that real gradients left, on average.
+        signal: How much of the canaries' signal the noisy sums show; None if it was
+            not measured, for example as no canary participated in any step.
         coverage: Every pipeline stage, and how it was checked.
-        remarks: What was noticed without any statistics.
+        remarks: Observations that need no statistics.
         reported: The epsilon that the framework's own accountant reports at the
-            design's delta; None if it was not asked.
-        configuration: How the run was configured, step by step; None in records that
-            do not say.
-        detectable: The least fault of the noise that would have been detected, by the
-            configuration as run and against the claim that is judged; None if that
+            design's delta; None if it was not queried.
+        configuration: How the run was configured, step by step; None if the record
+            does not contain it.
+        detectable: The smallest fault of the noise that would have been detected, for
+            the configuration as run and the claim that is tested; None if the claim
             was refuted.
     """
 
@@ -114,42 +114,43 @@ class TrainingRecord:
 
     @property
     def weights_sha256(self) -> str:
-        """SHA-256 of the weights that the run left; "" if it is not known.
+        """SHA-256 of the run's final weights; "" if it is not known.
 
         ``dpaudit.weights_digest`` computes it from weights.
         """
         checks = self.coverage.checks
-        found = (each.numbers.get("sha256") for c in checks for each in c.findings)
-        return next((each for each in found if isinstance(each, str)), "")
+        digests = (each.numbers.get("sha256") for c in checks for each in c.findings)
+        return next((each for each in digests if isinstance(each, str)), "")
 
     @property
     def hidden(self) -> bool:
-        """Whether real gradients hid so much that no forecast of the audit holds."""
+        """Whether real gradients masked so much signal that no forecast holds."""
         return self.evidence_share < MIN_EVIDENCE_SHARE
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result(Document):
-    """What one audit shows; printing it gives the first screen.
+    """The result of one audit; printing it gives the first screen.
 
     Attributes:
-        design: What was fixed beforehand.
-        commitment: The hash that was published beforehand; None if the coins were not
-            derived from a key, so that none can show that they came first.
-        reading: What was guessed, as the bound reads it.
+        design: Everything that was fixed before the run.
+        commitment: The hash that was published before the run; None if the coins were
+            not derived from a key, so that nothing shows that they came first.
+        reading: The guesses, as the bound reads them.
         bound: Lower bound on epsilon at the design's delta.
-        ceiling: The bound if every guess made had been right; of rounds and bets, which
-            would then have gone otherwise, what no audit that guessed as much exceeds.
-        design_test: Verdict on the claim that the design names.
-        detectable_accuracy: How often independent guesses would have had to be right to
-            refute the claim with chance 0.9; None if not even all right would have, or
-            if the rules do not count guesses.
-        not_exercised: Parts of the mechanism that this audit did not run through; of a
-            training run its coverage says it.
-        sanity_checks: Whether there was anything to see.
-        scores: What the guesser's scores looked like, if they were kept; for pictures.
-        training: What is known besides where a training run was audited.
+        ceiling: The bound if every guess made had been correct; for rounds and bets,
+            which would then have gone differently, a value that no audit with as many
+            guesses exceeds.
+        design_test: Test of the claim that the design names.
+        detectable_accuracy: The accuracy of independent guesses that would have refuted
+            the claim with probability 0.9; None if not even all correct guesses would
+            have, or if the rules do not count guesses.
+        not_exercised: Parts of the mechanism that this audit did not exercise; for a
+            training run the coverage lists them.
+        sanity_checks: Whether the audit could have seen an effect.
+        scores: Summary of the guesser's scores, if they were kept; for figures.
+        training: The additional record of a training run; None for other audits.
     """
 
     design: Design
@@ -182,7 +183,7 @@ class Result(Document):
 
     @property
     def claim_test(self) -> ClaimTest:
-        """The verdict that counts: on the accountant's curve, or else the design's."""
+        """The test that decides: of the accountant's curve, or else of the design's."""
         accountant = self.training and self.training.accountant
         return accountant or self.design_test
 
@@ -193,7 +194,7 @@ class Result(Document):
 
     @property
     def p_value(self) -> float:
-        """Largest chance, if the claim is true, of evidence this strong."""
+        """Largest probability of evidence this strong if the claim is true."""
         return self.claim_test.p_value
 
     @property
@@ -208,7 +209,7 @@ class Result(Document):
 
     @property
     def decision(self) -> Decision:
-        """How the audit ended, and what decided it: decided once, when it is asked."""
+        """How the audit ended, and what decided it; computed once, on first access."""
         if not self._decided:
             self._decided.append(self._decide())
         return self._decided[0]
@@ -220,10 +221,10 @@ class Result(Document):
 
     @property
     def could_refute(self) -> bool:
-        """Whether the claim would be refuted, had every guess made been right.
+        """Whether the claim would be refuted if every guess made had been correct.
 
-        It is the run as it was played, judged by the test that judges the claim: if
-        that does not refute it, not refuting it says nothing.
+        The run as played is judged by the same test as the claim: if even correct
+        guesses do not refute the claim, a run that does not refute it has no power.
         """
         test = self.claim_test
         return test.refuted or could_refute(
@@ -234,7 +235,7 @@ class Result(Document):
     def refuted_at(self) -> tuple[ApproxDP, LowerBound] | None:
         """A point at which the claim is refuted, and the bound at its delta.
 
-        None if the claim is not refuted, or no point of a curve is by itself.
+        None if the claim is not refuted, or if no single point of a curve is.
         """
         test = self.claim_test
         if not test.refuted:
@@ -244,17 +245,17 @@ class Result(Document):
 
     @property
     def is_foreign_bound(self) -> bool:
-        """Whether the bound is by a method that this package does not have."""
+        """Whether the bound's method is not one of this package."""
         return self.bound.method not in {*KNOWN, self.design.rules.bound().method}
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """What was found to be wrong, whatever the claim."""
+        """Faults found, independent of the claim."""
         return self.training.coverage.faults if self.training else ()
 
     @property
     def uncovered(self) -> tuple[Uncovered, ...]:
-        """Stages that must be checked and were not; () if all were."""
+        """Required stages that were not checked; () if all were."""
         missing = self.training.coverage.missing() if self.training else ()
         return (Uncovered(checks=missing),) if missing else ()
 
@@ -276,16 +277,16 @@ class Result(Document):
         return str(screen_of(self))
 
     def details(self) -> str:
-        """Return the first screen, and below it everything that was measured."""
+        """Return the first screen, followed by everything that was measured."""
         return "\n".join([str(self), "", *text.fact_lines(self)])
 
     def _repr_html_(self) -> str:
         return notebook.html(self)
 
     def metrics(self) -> dict[str, Metric]:
-        """Return a flat dict of numbers, and the words they need, for any logger.
+        """Return numbers and the text needed to read them as a flat dict, for loggers.
 
-        Names are stable: one is never given another meaning.
+        Names are stable: the meaning of a name never changes.
 
         Example:
             >>> from dpaudit import OneRun
@@ -309,15 +310,15 @@ def conclude(
     not_exercised: tuple[str, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> Result:
-    """Judge a transcript by the bound that belongs to its rules.
+    """Return the result of a transcript, judged by the bound of its rules.
 
-    If fewer guesses were made than were committed to, the result says so.
+    If fewer guesses were made than were committed to, a sanity check reports it.
 
     Args:
-        transcript: What the referee recorded.
-        commitment: The commitment that the game was opened with.
-        not_exercised: Parts of the mechanism that the audit did not run through.
-        scores: What the guesser's scores looked like.
+        transcript: The record that the referee made.
+        commitment: The commitment with which the game was opened.
+        not_exercised: Parts of the mechanism that the audit did not exercise.
+        scores: Summary of the guesser's scores.
     """
     return judge(
         transcript.reading(),
@@ -339,21 +340,22 @@ def judge(
     sanity_checks: tuple[Finding, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> Result:
-    """Judge what was read of a game that was played by the design's rules.
+    """Return the result of the guesses of a game played by the design's rules.
 
-    The bound is wrong with chance at most alpha, and so is a refutation. Under rules
-    that count (``OneRun``, ``WeightClasses`` and their adaptive forms) both read one
-    tail of one transcript, so that even one of the two is wrong with no larger chance.
+    The bound is wrong with probability at most alpha, and so is a refutation. Under
+    rules that count (``OneRun``, ``WeightClasses`` and their adaptive forms) both read
+    one tail of one transcript, so that the probability that either is wrong is at most
+    alpha too.
 
     Args:
-        reading: What was guessed.
-        design: What was fixed beforehand.
-        commitment: The commitment that the game was opened with.
-        bound: Another bound than that of the rules, if it is valid for the game.
-        not_exercised: Parts of the mechanism that the audit did not run through.
-        sanity_checks: Whether there was anything to see: ``effect_seen`` where nothing
-            else shows that canaries went in.
-        scores: What the guesser's scores looked like.
+        reading: The guesses, as the bound reads them.
+        design: Everything that was fixed before the run.
+        commitment: The commitment with which the game was opened.
+        bound: A bound other than that of the rules, if it is valid for the game.
+        not_exercised: Parts of the mechanism that the audit did not exercise.
+        sanity_checks: Whether the audit could have seen an effect: ``effect_seen``
+            where nothing else shows that canaries were inserted.
+        scores: Summary of the guesser's scores.
 
     Raises:
         InvalidRunError: The reading is not of a game by these rules, or the bound is
@@ -362,8 +364,8 @@ def judge(
     check_reading(reading, design)
     bound = design.rules.bound() if bound is None else bound
     own = design.rules.bound()
-    found = _found if reading.tally else _found.__wrapped__
-    lower, ceiling, test, caught = found(bound, own, reading, design)
+    judged = _judged if reading.tally else _judged.__wrapped__
+    lower, ceiling, test, detectable = judged(bound, own, reading, design)
     check_method(lower.method, design.rules)
     return Result(
         design=design,
@@ -372,7 +374,7 @@ def judge(
         bound=lower,
         ceiling=ceiling,
         design_test=test,
-        detectable_accuracy=caught,
+        detectable_accuracy=detectable,
         not_exercised=not_exercised,
         sanity_checks=sanity_checks,
         scores=scores,
@@ -380,10 +382,10 @@ def judge(
 
 
 def effect_seen(reading: Reading, *, design: Design) -> Finding:
-    """Return whether guesses show by themselves that canaries went in.
+    """Return whether the guesses by themselves show that canaries were inserted.
 
-    Guesses about a program that no canary ever reached are right by chance alone, and
-    so are those of a guesser that cannot tell; neither tests the claim.
+    If no canary reached the program, or if the guesser cannot distinguish them, guesses
+    are correct by chance alone; neither case tests the claim.
 
     Example:
         >>> from dpaudit import OneRun
@@ -394,21 +396,21 @@ def effect_seen(reading: Reading, *, design: Design) -> Finding:
         >>> print(effect_seen(lucky, design=design).status)
         inconclusive
     """
-    nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
-    # At epsilon = 0 itself, wherever the rules begin to test.
+    no_effect = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
+    # At epsilon = 0 exactly, even if the rules' min_epsilon is larger.
     log_p = design.rules.bound().log_p_value(reading, epsilon=0.0, delta=0.0)
     p_value = probability(log_p)
     return better_than_chance(
-        ClaimTest(claim=nothing, p_value=p_value, alpha=ALPHA_OF_EFFECT)
+        ClaimTest(claim=no_effect, p_value=p_value, alpha=ALPHA_OF_EFFECT)
     )
 
 
 def guesses_made(transcript: Transcript) -> tuple[Finding, ...]:
     """Return how many guesses were committed to and not made; () if all were made.
 
-    They count as wrong. Where the claim could not be refuted any more
-    (``could_refute``), that is why. Of a ranking the best few count, whatever was left
-    out: there it is said only then.
+    They count as incorrect. If the claim can no longer be refuted (``could_refute``),
+    they are the reason. A ranking is judged by its best guesses, whatever is missing,
+    so there they are reported only in that case.
     """
     design = transcript.design
     made, committed = int(np.count_nonzero(transcript.guess)), design.guesses
@@ -431,26 +433,26 @@ def guesses_made(transcript: Transcript) -> tuple[Finding, ...]:
 def could_refute(
     claim: Guarantee, reading: Reading, *, alpha: float, bound: AnyBound
 ) -> bool:
-    """Return whether a run as it was played refutes, had every guess made been right.
+    """Return whether a run as played, with all guesses correct, refutes the claim.
 
     Args:
-        claim: What is judged.
-        reading: What was guessed.
-        alpha: Of the claim's test.
-        bound: What tests it.
+        claim: The claim to test.
+        reading: The guesses.
+        alpha: Significance level of the test.
+        bound: The bound that tests the claim.
     """
     return bound.judge_claim(reading.perfect(), claim, alpha=alpha).refuted
 
 
-# What counts say is a short table; whoever plays many games looks it up.
+# There are few different counts, so many games of one design hit the cache.
 @lru_cache(maxsize=4096)
-def _found(
+def _judged(
     bound: JudgingBound,
     tester: AnyBound,
     reading: Reading,
     design: Design,
 ) -> tuple[LowerBound, float, ClaimTest, float | None]:
-    """Return the lower bound, its ceiling, the verdict, and what would be caught."""
+    """Return lower bound, ceiling, test of the claim, and detectable accuracy."""
     claim, delta, alpha = design.claim, design.bound_delta, design.alpha
     return (
         bound.epsilon_lower(reading, delta=delta, alpha=alpha),
@@ -461,11 +463,10 @@ def _found(
 
 
 def check_reading(reading: Reading, design: Design) -> None:
-    """Refuse a reading that no game by a design can have.
+    """Refuse a reading that cannot come from a game by this design.
 
     Raises:
-        InvalidRunError: It is of another game, kind, size or weight than the rules
-            give.
+        InvalidRunError: Game, kind, size or weights are not those of the rules.
 
     Example:
         >>> from dpaudit import AdaptiveCount, PureDP
@@ -523,7 +524,7 @@ def _detectable_accuracy(
 
 
 def check_method(method: str, rules: Rules) -> None:
-    """Refuse a bound of this package that does not hold for a game."""
+    """Refuse a bound of this package that does not hold under these rules."""
     holding = {b.method for b in (rules.bound(), *rules.other_bounds())}
     if method in KNOWN - holding:
         raise InvalidRunError(
@@ -533,7 +534,7 @@ def check_method(method: str, rules: Rules) -> None:
 
 
 def bound_of(audit: Result) -> AnyBound:
-    """Return the bound that an audit was judged by; its rules' if that is not known."""
+    """Return the bound by which an audit was judged; that of its rules if unknown."""
     rules = audit.design.rules
     also = (b for b in rules.other_bounds() if b.method == audit.bound.method)
     return next(also, rules.bound())
@@ -542,10 +543,10 @@ def bound_of(audit: Result) -> AnyBound:
 def _ceiling(
     bound: JudgingBound, reading: Reading, *, delta: float, alpha: float
 ) -> float:
-    """Return the bound if every guess had been right, or something no smaller."""
+    """Return the bound if every guess had been correct, or an upper bound on it."""
     if reading.adaptive and not reading.tally:
-        # With other guesses the game would have gone otherwise; but none shows more
-        # than all its guesses right, counted at delta = 0.
+        # With other guesses the game would have gone differently, but no game shows
+        # more than if all guesses were correct, counted at delta = 0.
         _, made = reading.correct_and_guesses()
         return log_odds_limit(made, made, log_alpha=log(alpha))
     perfect = reading.perfect()

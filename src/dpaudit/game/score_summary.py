@@ -1,12 +1,12 @@
-"""Scores of canaries in a few numbers: a histogram of each kind, and the ROC curve.
+"""Summary of the canaries' scores: histograms by coin, and the ROC curve.
 
-Kept with a result so that a report can draw what the guesser saw without the scores,
-which may be many. It is a picture only: no bound is read off it, as a threshold that
-was chosen by looking at it would have to be paid.
+Kept with a result so that a report can draw the scores without storing them all. It is
+for figures only: no bound is read off it, as a threshold chosen on it would need a
+correction.
 
-It is no secret keeper: whoever can rank the canaries by score reads many of their coins
-off the ends of the curve. Where canaries are real records, publish redacted evidence
-(``dpaudit.evidence``), which drops it, and a report that was made from that.
+It does not keep the coins secret: anyone who can rank the canaries by score can read
+many of their coins off the ends of the curve. Where canaries are real records, publish
+redacted evidence (``dpaudit.evidence``), which drops it, and a report made from that.
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,23 @@ from dpaudit.errors import InvalidInputError
 __all__ = ["ScoreSummary"]
 
 _BINS = 40
-_OUTER = 0.001  # of the scores at each end share the outermost bin
-_POINTS = 128
+_OUTER = 0.001  # share of the scores at each end that falls into the outermost bin
+_POINTS = 128  # of the ROC curve
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSummary:
-    """What scores looked like, for canaries that were included and those that were not.
+    """Histograms of the scores of included and excluded canaries, and the ROC curve.
 
     Attributes:
-        edges: Of the bins, one more than there are; what lies outside is counted in
-            the outermost.
-        included: How many included canaries scored in each bin.
-        excluded: How many of the others.
-        false_positive: Of the ROC curve, from 0 to 1: the share of excluded canaries
-            at or above each of some thresholds.
-        true_positive: The share of included ones there.
+        edges: Edges of the bins, one more than there are bins; scores outside are
+            counted in the outermost bins.
+        included: The number of included canaries in each bin.
+        excluded: The number of excluded canaries in each bin.
+        false_positive: False-positive rates of the ROC curve, from 0 to 1: the share of
+            excluded canaries at or above each of some thresholds.
+        true_positive: The share of included ones at or above them.
 
     Example:
         >>> summary = ScoreSummary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
@@ -100,11 +100,11 @@ def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = np.quantile(finite, (_OUTER, 1 - _OUTER), method="nearest")
     share = np.linspace(0.0, 1.0, _BINS + 1)
     exact = low * (1 - share) + high * share  # a difference might be too large
-    # To nine digits: a run that was stopped and resumed may differ in the last ones.
+    # Nine digits: a run that was stopped and resumed may differ in the last ones.
     edges = np.array([float(f"{each:.9g}") for each in exact])
     if np.all(np.diff(edges) > 0):
         return edges
-    # Scores that all but agree leave no room for bins: one holds them all.
+    # Almost equal scores leave no room for bins: one bin holds them all.
     room = max(0.5, abs(low) * 1e-6)
     return np.array([low - room, low + room])
 
@@ -118,12 +118,12 @@ def _counts(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[in
 def _roc(
     values: NDArray[np.float64], ones: NDArray[np.bool_]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the shares of zeros and of ones at or above some thresholds."""
+    """Return false- and true-positive rates at some thresholds."""
     order = np.argsort(values)[::-1]
     ordered, included = values[order], ones[order]
     above = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # ends of ties
     if len(above) > _POINTS:
-        # As many from either end, closer together the nearer to it.
+        # Equally many from both ends, denser towards the ends.
         steps = np.geomspace(1, (len(above) + 1) / 2, _POINTS // 2).astype(np.int64) - 1
         above = above[np.unique(np.concatenate([steps, len(above) - 1 - steps]))]
     hits = np.cumsum(included)[above]

@@ -1,16 +1,16 @@
-"""An audit of scores that somebody else computed.
+"""The audit of a table of scores computed elsewhere.
 
 Each canary has an id, a coin and a score, higher where "included" is more likely. The
 coins must be independent and fair, or, with ``RandomHalf``, a uniformly random half was
-included; and nothing but the output may have made the scores.
-Both cannot be seen from a table, but some breaches can, and those are refused: coins
-that are far from fair, exactly as many ones as zeros, coins that follow the ids, ids
-that appear twice, scores that are no numbers. Between equal scores a lot for each id
-decides where a key or the design fixed lots, for which the ids must have been there
-before the coins; otherwise ties are broken against the auditor (``tie_breaking``).
+included; and the scores may depend on the output only. A table cannot prove either, but
+some violations are visible and refused: coins that are far from fair, exactly as many
+ones as zeros, coins that depend on the ids, duplicate ids, scores that are not numbers.
+Ties between equal scores are broken by a random value for each id if a key or the
+design fixes one, for which the ids must have been assigned before the coin flips;
+otherwise they are broken against the auditor (``tie_breaking``).
 
 Nothing is tuned on the coins: the number of guesses is part of the rules, or, with
-``Ranking``, the bound pays for choosing it afterwards.
+``Ranking``, the bound accounts for choosing it afterwards.
 """
 
 from functools import lru_cache
@@ -51,7 +51,7 @@ _NEXT_TIME = (
     "Next time let a coin of its own decide on each canary before the run: `dpaudit "
     "register` draws them"
 )
-_UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
+_UNFAIR = 1e-6  # maximum probability of refusing fair coins as unfair
 
 
 def audit_scores(
@@ -64,27 +64,27 @@ def audit_scores(
     coins_were_independent: bool = False,
     not_exercised: tuple[str, ...] = (),
 ) -> Result:
-    """Audit from ids, coins and scores.
+    """Return the result of an audit from ids, coins and scores.
 
     Args:
-        ids: The canary of each row, named before its coin was thrown. With ``Coins``,
-            its number from 0.
+        ids: The canary of each row, named before its coin flip. With ``Coins``, its
+            number from 0.
         bits: For each row 1 if the canary was included and 0 if not; or the coins,
             from which they are derived.
-        scores: For each row how much the output speaks for "included"; any scale.
-        design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
-            halves of its guesses are guessed), ``Ranking``, or ``WeightClasses`` (the
-            surest are of the heaviest class), or ``RandomHalf`` (the highest are
-            guessed).
-        tie_rng: Decides between equal scores, by a lot for each id. Left out, the key
-            of the coins does, or the design's ``tie_seed``; with neither, ties are
-            broken against the auditor.
-        coins_were_independent: States that every coin was thrown by itself, should
-            there happen to be exactly as many ones as zeros.
-        not_exercised: Parts of the mechanism that the audit did not run through.
+        scores: For each row how strongly the output indicates "included"; any scale.
+        design: Fixed before the run; its rules are ``OneRun`` (half of the guesses go
+            to the highest scores, half to the lowest), ``Ranking``, ``WeightClasses``
+            (the most confident guesses are in the heaviest class), or ``RandomHalf``
+            (the highest scores are guessed).
+        tie_rng: Breaks ties between equal scores, by a random value for each id. By
+            default the key of the coins does, or the design's ``tie_seed``; with
+            neither, ties are broken against the auditor.
+        coins_were_independent: States that every coin was flipped independently, in
+            case there are exactly as many ones as zeros.
+        not_exercised: Parts of the mechanism that the audit did not exercise.
 
     Raises:
-        InvalidRunError: The table or the design voids what the audit would say.
+        InvalidRunError: The table or the design makes the audit invalid.
 
     Example:
         >>> from dpaudit import ApproxDP, Key, Ranking
@@ -129,7 +129,7 @@ def reading_of_scores(
     tie_rng: np.random.Generator | None = None,
     coins_were_independent: bool = False,
 ) -> Reading:
-    """Guess from scores, without judging; refuses what ``audit_scores`` refuses."""
+    """Return the guesses from scores, without a bound; refuses as ``audit_scores``."""
     _validate.kind("design", design, Design)
     if tie_rng is not None:
         _validate.generator("tie_rng", tie_rng)
@@ -143,7 +143,7 @@ def reading_of_scores(
     drawn = _tie_breaks(bits, design, tie_rng)
     tie_breaks = None
     if drawn is not None:
-        # A lot for each id, not for each row: rows in another order are the same audit.
+        # One value per id, not per row: the order of the rows must not matter.
         place = np.empty(len(names), np.int64)
         place[np.argsort(names)] = np.arange(len(names))
         tie_breaks = drawn.at(place)
@@ -153,7 +153,7 @@ def reading_of_scores(
 def _tie_breaks(
     bits: ArrayLike | Coins, design: Design, tie_rng: np.random.Generator | None
 ) -> TieBreaking | None:
-    """Return the lots that decide between equal scores; None if none were fixed."""
+    """Return how equal scores are ordered at random; None if nothing fixes it."""
     if tie_rng is not None:
         return TieBreaking.drawn(tie_rng)
     return TieBreaking.of(design, bits.key if isinstance(bits, Coins) else None)
@@ -166,7 +166,7 @@ def ties_sanity_check(
     design: Design,
     tie_rng: np.random.Generator | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what ``audit_scores`` says of ties that no lots decided; () of others."""
+    """Return how many guesses ties broken against the auditor decided; () if none."""
     if _tie_breaks(bits, design, tie_rng) is not None:
         return ()
     included = np.asarray(bits) == 1
@@ -196,7 +196,7 @@ def _check_rows(
 
 
 def check_scores(values: NDArray[np.generic]) -> None:
-    """Refuse scores that are no numbers."""
+    """Refuse scores that are not numbers."""
     if values.dtype.kind not in "fiub" or np.any(np.isnan(values.astype(np.float64))):
         raise InvalidRunError(
             "scores must be numbers; a missing score must be replaced by one that does "
@@ -205,7 +205,7 @@ def check_scores(values: NDArray[np.generic]) -> None:
 
 
 def check_rows(rows: int, design: Design) -> None:
-    """Refuse a table in which canaries are missing."""
+    """Refuse a table without exactly one row per canary."""
     if rows != design.canaries:
         raise InvalidRunError(
             f"{rows} rows for canaries={design.canaries}; every canary whose "
@@ -247,10 +247,10 @@ def _check_coins(
 
 
 def _check_order(truth: NDArray[np.generic]) -> None:
-    """Refuse coins that follow the ids, such as canaries numbered the included first.
+    """Refuse coins that depend on the ids, for example if the included come first.
 
-    Whether a coin differs from the one before it is a fair coin again, independent of
-    the other such: the number of changes is binomial.
+    Whether a coin differs from the one before it is itself a fair coin, independent of
+    the others: the number of changes is binomial.
     """
     pairs = len(truth) - 1
     changes = int(np.count_nonzero(truth[1:] != truth[:-1]))
@@ -258,27 +258,27 @@ def _check_order(truth: NDArray[np.generic]) -> None:
         raise InvalidRunError(
             f"in the order of the ids, {changes} of {pairs} coins differ from the one "
             "before, which fair coins do less than once in a million times: ids must "
-            "be there before the coins are thrown, and each coin be thrown by itself"
+            "be there before the coins are flipped, and each coin be thrown by itself"
         )
 
 
 @lru_cache(maxsize=1024)
 def _hardly_fair(ones: int, coins: int) -> bool:
-    """Return whether fair coins are so far from half less than once in a million."""
+    """Return whether fair coins deviate this far with probability below 1e-6."""
     more = max(ones, coins - ones)
     return coins > 0 and bool(2 * np.exp(log_tails(more, coins, 0.0)[0]) < _UNFAIR)
 
 
 def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None:
-    """Refuse numbers of included canaries that cannot come from what the rules assume.
+    """Refuse a number of included canaries that contradicts the rules.
 
-    Coins that fair ones would hardly be, or that seem to be arranged; where a half was
-    included, any other number.
+    Refused are coins that are unlikely to be fair or seem arranged, and, under
+    ``RandomHalf``, any number other than half.
 
     Args:
         ones: How many were included.
-        design: Of the audit.
-        said_independent: Whether every canary is said to have had a coin of its own.
+        design: The design of the audit.
+        said_independent: Whether the user states that every canary had its own coin.
     """
     rows = design.canaries
     if not design.rules.independent_coins:
@@ -315,14 +315,14 @@ def read_ranks(
     *,
     design: Design,
 ) -> Reading:
-    """Guess from both ends inwards: the surest are the highest and the lowest.
+    """Return the guesses from both ends of the scores inwards, as the bound reads them.
 
     Args:
         values: The scores.
-        included: Whether each canary was.
-        tie_breaks: Decide between equal scores; without them, ties are broken against
-            the auditor (``dpaudit.game.tie_breaking``).
-        design: What the guesses go by.
+        included: Whether each canary was included.
+        tie_breaks: Order equal scores; without them, ties are broken against the
+            auditor (``dpaudit.game.tie_breaking``).
+        design: Its rules determine the guesses.
     """
     check_score_rules(design)
     right = _right(values, included, tie_breaks, design)
@@ -335,17 +335,17 @@ def _right(
     tie_breaks: NDArray[np.uint64] | None,
     design: Design,
 ) -> NDArray[np.bool_]:
-    """Return which guesses are correct, the surest first."""
+    """Return which guesses are correct, the most confident first."""
     second = ~included if tie_breaks is None else tie_breaks
     ranks = np.lexsort((second, values.astype(np.float64)))
-    which, guessed = _surest(ranks, design.rules, design.guesses)
+    which, guessed = _most_confident(ranks, design.rules, design.guesses)
     return np.asarray(included[which] == guessed)
 
 
 def ties_decided(
     values: NDArray[np.generic], included: NDArray[np.bool_], *, design: Design
 ) -> int:
-    """Return how many guesses are correct or not by the order of equal scores alone.
+    """Return for how many guesses the order of ties alone decides if they are correct.
 
     Example:
         >>> from dpaudit import OneRun, PureDP
@@ -356,13 +356,13 @@ def ties_decided(
         1
     """
     worst = _right(values, included, None, design)
-    # Where every coin is turned over, the worst order becomes the best.
+    # With every coin flipped, the worst order becomes the best.
     best = ~_right(values, ~included, None, design)
     return moved((np.cumsum(best) - np.cumsum(worst))[counted_after(design) - 1])
 
 
 def counted_after(design: Design) -> NDArray[np.int64]:
-    """Return after how many guesses the correct ones are counted: each, of a ranking.
+    """Return after how many guesses correct ones are counted; after each in a ranking.
 
     Example:
         >>> from dpaudit import PureDP, Ranking, WeightClasses
@@ -379,34 +379,36 @@ def counted_after(design: Design) -> NDArray[np.int64]:
 
 
 def moved(gains: NDArray[np.int64]) -> int:
-    """Return how many guesses gains in correct ones, up to each end, are made of."""
+    """Return the number of guesses behind cumulative gains in correct guesses."""
     return int(np.abs(np.diff(gains, prepend=0)).sum())
 
 
 def most_confident_guesses(
     values: NDArray[np.float64], tie_breaks: NDArray[np.uint64], *, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return which rows are guessed, the surest first, and whether as included.
+    """Return which rows are guessed, most confident first, and whether as included.
 
     Example:
         >>> values, tie_breaks = np.array([0.5, 3.0, -2.0, 1.0]), np.zeros(4, np.uint64)
         >>> most_confident_guesses(values, tie_breaks, guesses=3)
         (array([1, 2, 3]), array([ True, False,  True]))
     """
-    return _surest(np.lexsort((tie_breaks, values)), OneRun(guesses=guesses), guesses)
+    return _most_confident(
+        np.lexsort((tie_breaks, values)), OneRun(guesses=guesses), guesses
+    )
 
 
-def _surest(
+def _most_confident(
     ranks: NDArray[np.int64], rules: Rules, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the rows that are guessed, the surest first, and which as included."""
+    """Return the rows guessed, most confident first, and which as included."""
     high = guessed_included(rules, guesses)
     top, bottom = np.cumsum(high) - 1, np.cumsum(~high) - 1
     return np.where(high, ranks[::-1][top], ranks[bottom]), high
 
 
 def guessed_included(rules: Rules, guesses: int) -> NDArray[np.bool_]:
-    """Return which of the surest guesses are "included": of the highest scores.
+    """Return which of the most confident guesses are "included" (of high scores).
 
     Example:
         >>> guessed_included(OneRun(guesses=3), 3)
@@ -416,7 +418,7 @@ def guessed_included(rules: Rules, guesses: int) -> NDArray[np.bool_]:
 
 
 def check_score_rules(design: Design) -> None:
-    """Refuse rules by which guesses do not come all at once."""
+    """Refuse rules under which guesses are not made all at once."""
     if design.rules.adaptive or design.runs > 1:
         raise InvalidRunError(
             "scores are guessed all at once: the rules must be OneRun(guesses=...), "

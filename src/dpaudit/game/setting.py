@@ -1,12 +1,12 @@
-"""What a design records besides its game: the training run, its canaries, its names.
+"""What a design records besides its game: training run, canaries, hashes, notes.
 
 Code reads some of it: how ties are broken, how many runs are pooled, how many canaries
 share a coordinate, what a plan expected. So every entry that code reads or writes has a
-name and a type here, and a name that is not among them is refused, as it may be a
-misspelling of one that matters. Whatever else people should know goes into ``notes``.
+name and a type here, and any other name is refused, as it may be a misspelling of one
+that matters. Other information for people goes into ``notes``.
 
-All of it is part of the design, and so bound by its commitment. Entries that say
-nothing are not written; what is written is read back as equal values.
+All of it is part of the design, and so bound by its commitment. Entries with default
+values are not written; what is written is read back as equal values.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ __all__ = [
 
 
 class Unit(StrEnum):
-    """What one canary stands for, and whose privacy is claimed."""
+    """The unit of privacy: what one canary stands for."""
 
     RECORD = "record"
     USER = "user"
 
 
 class InsertionPoint(StrEnum):
-    """What a canary is where it enters the training run."""
+    """The form of a canary where it enters the training run."""
 
     GRADIENT_SUM = "gradient-sum"
     GRADIENT = "gradient"
@@ -59,13 +59,13 @@ class CanaryInsertion:
     """Where canaries enter a training run, and how large they are.
 
     Attributes:
-        point: What a canary is there.
-        norm: Before clipping, over the clipping norm; None if that is not known.
-        least_norm: Of the smallest canary, likewise, if they differ.
-        gradient_norm: Before clipping, in the program's own units.
+        point: The form of a canary at that point.
+        norm: Norm before clipping, over the clipping norm; None if that is not known.
+        least_norm: The same for the smallest canary, if norms differ.
+        gradient_norm: Norm before clipping, in the program's own units.
         spread: How many coordinates a canary is spread over.
-        sampled: Whether the program's own sampler picks canary users.
-        users: Their numbers, if the program's sampler picks them by number.
+        sampled: Whether the program's own sampler selects canary users.
+        users: Their numbers, if the program's sampler selects them by number.
         examples: How many examples a canary user reports.
     """
 
@@ -101,13 +101,13 @@ class CanaryInsertion:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToeplitzStrategy:
-    """How noise is correlated, where all columns of the strategy are alike.
+    """A strategy for correlated noise whose columns are all equal.
 
     Attributes:
-        steps: How many steps.
-        coefficients: Of a column, from the diagonal down.
-        normalized: Whether columns that the end cuts off are scaled to the length of
-            the others.
+        steps: The number of steps.
+        coefficients: Those of a column, from the diagonal down.
+        normalized: Whether columns truncated at the end are scaled to the norm of the
+            others.
 
     Example:
         >>> print(ToeplitzStrategy(steps=3, coefficients=(1.0, 0.5)))
@@ -141,12 +141,13 @@ class ToeplitzStrategy:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixStrategy:
-    """How noise is correlated, where the strategy is any lower triangular matrix.
+    """A strategy for correlated noise given by any lower triangular matrix.
 
     Attributes:
-        steps: How many steps; None if it is for any number.
-        bands: How many entries a column has at most, from the diagonal down.
-        sha256: Of its numbers (``sha256_of``); None if they are not known beforehand.
+        steps: The number of steps; None if it is for any number.
+        bands: Maximum number of entries of a column, from the diagonal down.
+        sha256: Hash of its entries (``sha256_of``); None if they are not known before
+            the run.
     """
 
     steps: int | None
@@ -179,37 +180,38 @@ def sha256_of(numbers: ArrayLike) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Setting:
-    """What a design records besides its game; None where it does not say.
+    """What a design records besides its game; None where not stated.
 
     Attributes:
-        framework: What the training run is made with.
-        unit: What one canary stands for; a record if left out.
-        steps: How many steps the training run is planned to have.
-        rate: Probability of a record to participate in a step, when it is its turn.
+        framework: The framework of the training run.
+        unit: The unit of privacy; a record by default.
+        steps: The planned number of steps of the training run.
+        rate: Probability that a record participates in a step, when it is its turn.
         noise: Noise multiplier, before noise is correlated.
-        participation: Who participates when; everybody in every step if left out.
+        participation: The participation schedule; by default everyone in every step.
         strategy: How noise is correlated from step to step, if it is.
-        equivalent_steps: Of independent steps in which everybody may participate, those
-            that show as much as ``participation`` and ``strategy`` do.
+        equivalent_steps: The number of independent steps with full participation that
+            show as much as ``participation`` and ``strategy`` do.
         equivalent_noise: The noise multiplier of those.
         coordinates: How many coordinates hold canaries.
         per_coordinate: Canaries at each of them.
-        dimension: How many coordinates there are.
-        norm_in_sum: The most that one record can be in a sum, in the program's units.
+        dimension: The total number of coordinates.
+        norm_in_sum: Largest contribution of one record to a sum, in the program's
+            units.
         insertion: Where canaries enter, and how large they are.
         expected_epsilon: The lower bound that a plan expects.
         detectable_factor: Noise this many times smaller than planned would be detected
             with probability 0.9, by the plan.
-        canaries_sha256: Of the canaries' records.
-        fillers_sha256: Of the records that stand in for excluded canaries.
-        controls_sha256: Of the records that are always included.
+        canaries_sha256: Hash of the canaries' records.
+        fillers_sha256: Hash of the records that replace excluded canaries.
+        controls_sha256: Hash of the records that are always included.
         controls_repeats: How many times each of those is included.
-        tie_seed: Decides between equal scores where no key does.
-        pooled_runs: How many runs there are whose counts are added up, this one among
-            them; without it p-values are combined.
-        program_sha256: Of the program that is audited.
-        nonce: What a verifier asked for.
-        notes: Whatever else should be on record, for people.
+        tie_seed: Seed of the tie-breaking where no key is used.
+        pooled_runs: The number of runs whose counts are pooled, including this one; by
+            default p-values are combined.
+        program_sha256: Hash of the audited program.
+        nonce: A text chosen by a verifier.
+        notes: Any other information, for people.
 
     Example:
         >>> setting = Setting(tie_seed=7, notes={"model": "ours"})
@@ -250,7 +252,7 @@ people only goes into notes={'model': ...}
     optional: ClassVar[tuple[str, ...]]
 
     def __new__(cls, *given: object, **entries: object) -> Self:
-        """Refuse names that are no entries, and say what to do with them."""
+        """Refuse names that are not entries, with a hint for each."""
         if given:
             raise InvalidInputError(
                 "a setting takes its entries by name, such as Setting(tie_seed=7, "
@@ -287,9 +289,9 @@ people only goes into notes={'model': ...}
 
     @property
     def schedule(self) -> tuple[str, str] | None:
-        """Who participates when and how noise is correlated, in words.
+        """Participation schedule and noise correlation, in words.
 
-        None if everybody may participate in every step, and noise is independent.
+        None if everyone may participate in every step and noise is independent.
         """
         if self.participation is None and self.strategy is None:
             return None
@@ -298,14 +300,14 @@ people only goes into notes={'model': ...}
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
-        """Return what parsed JSON holds."""
+        """Return the setting that parsed JSON contains."""
         if not isinstance(plain, dict):
             raise InvalidInputError(f"setting must be an object, got {plain!r:.60}")
         _check_names(plain)
         return cls(**decoded_fields(cls, plain, "setting"))
 
     def with_entries(self, other: "Setting") -> "Setting":
-        """Return this setting with the entries of another in place of its own."""
+        """Return this setting with the entries of another replacing its own."""
         entries = {each: getattr(other, each) for each in encode(other)}
         notes = {**self.notes, **other.notes}
         return replace(self, **{**entries, "notes": notes})
@@ -347,7 +349,7 @@ _DIGESTS: Final = (
 
 
 def _check_names(entries: Mapping[str, object]) -> None:
-    """Refuse names that a setting has no entry for."""
+    """Refuse names that are not entries of a setting."""
     for name in entries:
         if name not in Setting.optional:
             near = get_close_matches(str(name), Setting.optional, 1)
@@ -375,11 +377,11 @@ def _make_float(frozen: object, name: str) -> None:
     value = getattr(frozen, name)
     if value is not None:
         _validate.nonnegative(name, value)
-        object.__setattr__(frozen, name, float(value))  # equal values, equal texts
+        object.__setattr__(frozen, name, float(value))  # equal values have equal JSON
 
 
 def _notes(notes: Mapping[str, _canonical.Scalar]) -> dict[str, _canonical.Scalar]:
-    """Return a copy that nobody else can change, if it can be written."""
+    """Return a private copy of notes; refuse values that JSON cannot hold."""
     plain = isinstance(notes, Mapping) and all(
         isinstance(name, str) and isinstance(value, str | int | float | None)
         for name, value in notes.items()

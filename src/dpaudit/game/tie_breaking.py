@@ -1,40 +1,40 @@
-"""Tie-breaking by lots that decide between equal scores, and that no coin decided.
+"""Tie-breaking between equal scores, independently of the coins.
 
-Guesses go by rank, so equal scores have to be put in some order. Whatever order it is,
-the audit keeps its level as long as the coins have no part in it: given the order, who
-is guessed is fixed by the output, and the coins are as fair as before. That must hold
-in *every* design, with whatever seed it fixed, and not just on average over seeds: a
-seed is public, the same for all the runs of a design, and perhaps in many designs. So
-an order may come from two places only.
+Guesses are made by rank, so equal scores have to be put in some order. The audit keeps
+its level under any order that does not depend on the coins: given the order, the output
+determines which canaries are guessed, and the coins are as fair as before. That must
+hold in *every* design, with whatever seed it fixed, and not just on average over seeds:
+a seed is public, the same for all runs of a design, and perhaps used in many designs.
+So an order may come from two sources only.
 
-- *A key.* Lots are drawn from a stream of the committed key that has nothing to do with
+- *A key.* The order is drawn from a stream of the committed key that is independent of
   the stream of its coins.
-- *The canaries' numbers*, if they were there before the coins were thrown. A seed in
-  the design (``tie_seed``) then fixes a lot for each number, which is an order of the
-  canaries like any other that was there before.
+- *The canaries' numbers*, if they were assigned before the coin flips. A seed in the
+  design (``tie_seed``) then fixes a random value for each number, which orders the
+  canaries as any other order fixed before the coin flips would.
 
-Where scores come without numbers and without a key no lot may decide. Rows are then all
-there is to number, and rows may follow the coins: in a list of the included and one of
-the others they do, and a public seed would give high lots to the one or the other.
+Scores without numbers and without a key must not be ordered at random. Only their rows
+could be numbered, and rows may depend on the coins: if the included are listed before
+the others they do, and a public seed would then favour one of the two groups.
 
-Without lots, ties are broken *against the auditor*: among equal scores the excluded
-rank above the included. This needs no seed, and it keeps the level. Guesses go from the
-top ("included") and from the bottom ("excluded") inwards. Of all orders of a tied
-group, this one has the fewest ones among its top a and the fewest zeros among its
-bottom b, for all a and b at once, so also where one group reaches both ends. Hence, for
-every outcome of the coins, it has the fewest correct guesses after each number. The
+Otherwise ties are broken *against the auditor*: among equal scores the excluded rank
+above the included. This needs no seed, and it keeps the level. Guesses go from the top
+("included") and from the bottom ("excluded") inwards. Of all orders of a tied group,
+this one has the fewest ones among its top a and the fewest zeros among its bottom b,
+for all a and b at once, so also where one group reaches both ends. Hence, for every
+outcome of the coins, it has the fewest correct guesses after any number of guesses. The
 statistic of each rule is monotone in these counts. ``OneRun`` reads the last of them.
-``WeightClasses``, heaviest first, reads a sum of them with coefficients of 0 or more
-(Abel). ``Ranking`` reads the least of the tails at its looks, which only rises as
-counts fall, and rejects no more than the outputs below one threshold of it. So the
-statistic is at most that under the order of the canaries' labels, which came before the
-coins whether or not anybody kept them: the audit refutes in a subset of the cases in
-which that valid audit refutes. Cells of a histogram are tied groups to this argument,
-as the order by score and label keeps cells apart too.
+``WeightClasses``, heaviest first, reads a sum of them with nonnegative coefficients
+(Abel summation). ``Ranking`` reads the smallest of the tails at its looks, which only
+rises as counts fall, and rejects no more than the outputs below one threshold of it. So
+the statistic is at most that under the order of the canaries' labels, which were
+assigned before the coin flips whether or not anybody kept them: the audit refutes in a
+subset of the cases in which that valid audit refutes. In this argument the bins of a
+histogram are tied groups, as the order by score and label keeps bins apart too.
 
-The lot of a number is that number and a salt, mixed as SplitMix64 does (Steele, Lea and
-Flood, "Fast splittable pseudorandom number generators", 2014). With one salt no two
-numbers have the same lot, and the same lots are drawn in every version of numpy.
+The tie-breaking value of a number is that number and a salt, mixed as in SplitMix64
+(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014). Values
+under one salt are all different, and they are the same in every version of numpy.
 """
 
 from dataclasses import dataclass
@@ -56,10 +56,10 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieBreaking:
-    """A lot for every number.
+    """A random value for every canary number, which decides between equal scores.
 
     Attributes:
-        salt: 64 bits, in which one set of lots differs from another.
+        salt: 64 bits that determine all the values.
 
     Example:
         >>> TieBreaking(salt=7).at(np.array([0, 1, 2])).argsort()
@@ -76,26 +76,26 @@ class TieBreaking:
 
     @classmethod
     def drawn(cls, rng: np.random.Generator) -> Self:
-        """Return lots of which a generator decides; one word is taken from it."""
+        """Return tie-breaking with a salt drawn from a generator (one raw word)."""
         return cls(salt=int(rng.bit_generator.random_raw()))
 
     @classmethod
     def of(cls, design: Design, key: Key | None) -> Self | None:
-        """Return the lots of an audit; None if nothing was fixed for them."""
+        """Return the tie-breaking of an audit; None if it has neither key nor seed."""
         rng = tie_rng(design, key)
         return None if rng is None else cls.drawn(rng)
 
     def at(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the lots of these numbers, all different; a higher ranks higher."""
+        """Return the values of these numbers, all different; a higher ranks higher."""
         return mixed(numbers, self.salt)
 
     def uniform(self, number: int) -> float:
-        """Return the lot of a number as a uniform number in [0, 1)."""
+        """Return the value of a number as a uniform number in [0, 1)."""
         return int(self.at(np.array([number]))[0] >> np.uint64(11)) * 2.0**-53
 
 
 def mixed(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
-    """Return what each number and the salt are mixed to: 64 bits, one to one."""
+    """Return a 64-bit hash of each number under a salt; it is one to one."""
     x = (numbers.view(np.uint64) + np.uint64(1)) * _STEP
     x += np.uint64(salt)
     x ^= x >> np.uint64(30)
@@ -107,11 +107,11 @@ def mixed(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
 
 
 def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
-    """Return what decides between equal scores; None if nothing was fixed for it.
+    """Return the generator for tie-breaking; None without a key and a ``tie_seed``.
 
-    Everyone who looks must come to the same lots, and nobody may choose them: they are
-    the key's, which the commitment fixed before the run, or else those of the whole
-    number ``tie_seed`` in the setting of the design.
+    Everyone who recomputes the order must get the same one, and nobody may choose it:
+    it comes from the key, which the commitment fixed before the run, or else from the
+    whole number ``tie_seed`` in the setting of the design.
 
     Example:
         >>> from dpaudit import OneRun, PureDP

@@ -1,4 +1,4 @@
-"""What was guessed and what was true, canary by canary; what a bound reads of it."""
+"""The transcript of a game: the guess and the coin of each canary."""
 
 from dataclasses import dataclass
 from typing import Self, final
@@ -17,15 +17,15 @@ __all__ = ["Transcript"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transcript(Document):
-    """The record of one game; only a referee makes it.
+    """The record of one game; only a referee creates it.
 
     Attributes:
-        design: What the game was opened with.
+        design: The design of the game.
         index: Canaries submitted, in order.
-        guess: -1 or +1 for each, 0 for a pass.
+        guess: -1 or +1 for each, 0 for an abstention.
         truth: The coin of each, -1 or +1.
-        stake: What was put on each: the weight of its class, or the stated chance.
-        turn: In which submission each came, from 0.
+        stake: The stake on each: the weight of its class, or the stated probability.
+        turn: The number of the submission of each, from 0.
         uniforms: One committed uniform number per planned round, and one more.
     """
 
@@ -46,7 +46,7 @@ class Transcript(Document):
         return hash(self.to_json())
 
     def reading(self) -> Reading:
-        """Return what the bound for these rules reads; what is missing is wrong.
+        """Return what the bound of the rules reads; missing guesses are incorrect.
 
         Raises:
             InvalidRunError: There are more guesses than the rules allow.
@@ -62,13 +62,13 @@ class Transcript(Document):
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
-        """Return the transcript that parsed JSON holds."""
-        found = super(Transcript, cls).of_plain(plain)
-        found._check()
-        return found
+        """Return the transcript that parsed JSON contains."""
+        transcript = super(Transcript, cls).of_plain(plain)
+        transcript._check()
+        return transcript
 
     def _check(self) -> None:
-        """Refuse columns that no referee wrote; whether one did is not checked."""
+        """Refuse columns that no referee could have written."""
         n, size = self.design.canaries, len(self.index)
         if any(len(c) != size for c in (self.guess, self.truth, self.stake, self.turn)):
             raise InvalidInputError(

@@ -1,18 +1,17 @@
-"""How an audit ended, and the sanity checks that this rests on.
+"""How an audit ended, and the sanity checks behind the verdict.
 
-A claim that was not refuted may be right, or the audit may have seen nothing. So three
-things are asked before "no violation detected" is said. Was the signal of the canaries
-recovered, as far as can be told? Could the audit have refuted the claim at all? Was any
-effect seen, where nothing else shows that there was something to see? A sanity check
-answers one of them. One that fails spoils the verdict: the run is invalid, as it was
-another run than the one that was designed, or the audit is inconclusive, as nothing was
-tested.
+A claim that was not refuted may be true, or the audit may have had no power. So sanity
+checks answer three questions before "no violation detected" is reported. Was the
+canaries' signal recovered, as far as it was measured? Could the audit have refuted the
+claim at all? Was any effect seen, where nothing else shows that canaries were inserted?
+If a sanity check fails, the run is invalid, as it was not the run that was designed, or
+the audit is inconclusive, as nothing was tested.
 
 Where several verdicts hold, the first of invalid run, claim refuted, fault found,
 inconclusive is given. A fault is something that is wrong whatever the claim
-(``coverage``). No sanity check makes a refutation: the probability of refuting a true
-claim is at most alpha over all runs, invalid ones included. An invalid run is spent:
-whoever repeats runs until one is valid has another false-positive rate than alpha.
+(``coverage``). No sanity check can turn a run into a refutation: the probability of
+refuting a true claim is at most alpha over all runs, invalid ones included. An invalid
+run is spent: repeating runs until one is valid changes the false-positive rate.
 """
 
 from collections.abc import Iterable
@@ -40,15 +39,15 @@ __all__ = [
     "decided_by_ties",
 ]
 
-POWER: Final = 0.9  # with which a fault counts as detected
-ALPHA_OF_EFFECT: Final = 0.001  # probability of taking pure chance for an effect
-# Codes of findings that others make anew.
+POWER: Final = 0.9  # probability with which a fault counts as detectable
+ALPHA_OF_EFFECT: Final = 0.001  # probability of mistaking chance for an effect
+# Codes of findings that other modules create again.
 BETTER_THAN_CHANCE: Final = "better_than_chance"
 TIES: Final = "ties"
-_ERRORS: Final = 5.0  # that a slope may be from where it should be: luck does it
-# once in two million runs
-_CLOSE: Final = 0.1  # a slope this close to 1 is fine however small its error
-_VAGUE: Final = 0.25  # an error from which on 0 and 1 cannot be told apart
+_MAX_STANDARD_ERRORS: Final = 5.0  # of a slope from its expected value; chance exceeds
+# it once in two million runs
+_TOLERANCE: Final = 0.1  # a slope this close to 1 is accepted however small its error
+_MAX_ERROR: Final = 0.25  # a larger standard error cannot distinguish 0 from 1
 
 
 @final
@@ -69,7 +68,7 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """What a command that judges exits with; 2 is a usage error."""
+        """The exit code of commands that judge an audit; 2 is a usage error."""
         return _EXIT_CODES[self]
 
 
@@ -88,11 +87,11 @@ class SignalRecovery:
     """How much of the canaries' signal was recovered from the noisy sums.
 
     Attributes:
-        slope: What of a canary showed, over its size; 1 if it arrived as it was.
+        slope: The measured part of a canary over its size; 1 if it arrived unchanged.
         error: The standard error of the slope.
-        steps: Over how many steps it was measured.
-        by_program: Whether the program itself, and not the audit, put the canaries into
-            the sums, as it does with records.
+        steps: The number of steps over which it was measured.
+        by_program: Whether the program itself, not the audit, added the canaries to the
+            sums, as it does with records.
 
     Example:
         >>> signal = SignalRecovery(slope=0.02, error=0.031, steps=100)
@@ -112,30 +111,30 @@ class SignalRecovery:
 
     @property
     def vague(self) -> bool:
-        """Whether it may be 1, but the error is too large to tell it from 0."""
-        return not self.off and self.error > _VAGUE
+        """Whether the slope may be 1 but its error is too large to exclude 0."""
+        return not self.off and self.error > _MAX_ERROR
 
     @property
     def off(self) -> bool:
-        """Whether the slope is far from 1."""
+        """Whether the slope differs from 1 beyond error and tolerance."""
         return not self._near(1.0)
 
     @property
     def outcome(self) -> str:
-        """Whether the signal was recovered, and if not, what became of it."""
+        """Whether the signal was recovered, lost, scaled, reversed, or is unclear."""
         if self.vague:
             return "vague"
         if not self.off:
             return "recovered"
-        if abs(self.slope) <= _ERRORS * self.error:
+        if abs(self.slope) <= _MAX_STANDARD_ERRORS * self.error:
             return "lost"
         return "sign_reversed" if self._near(-1.0) else "scaled"
 
     def check(self, *, refuted: bool) -> Finding:
-        """Return what the slope makes of a verdict.
+        """Return the sanity check of the slope.
 
-        A claim that was refuted stays so where no canary put in more than a record may:
-        whatever showed, the program showed it.
+        A refutation stands if no canary contributed more than a record may: whatever
+        the output shows, the program leaked.
 
         Args:
             refuted: Whether the claim is refuted.
@@ -150,17 +149,17 @@ class SignalRecovery:
         return make("signal", outcome=outcome, slope=slope, error=error)
 
     def _near(self, value: float) -> bool:
-        return abs(self.slope - value) <= max(_CLOSE, _ERRORS * self.error)
+        limit = max(_TOLERANCE, _MAX_STANDARD_ERRORS * self.error)
+        return abs(self.slope - value) <= limit
 
 
 def better_than_chance(silence: ClaimTest) -> Finding:
-    """Return whether guesses show that there was anything to see.
+    """Return whether guesses are better than chance.
 
-    For audits of which nothing else shows that canaries went in: scores, counts.
+    For audits in which nothing else shows that canaries were inserted: scores, counts.
 
     Args:
-        silence: What the same guesses say of the claim that nothing is shown at all,
-            epsilon = 0.
+        silence: The test of epsilon = 0 (the output shows nothing) by the same guesses.
 
     Example:
         >>> from dpaudit import PureDP
@@ -175,11 +174,11 @@ def better_than_chance(silence: ClaimTest) -> Finding:
 
 
 def decided_by_ties(decided: int, guesses: int) -> tuple[Finding, ...]:
-    """Return what ties broken against the auditor cost; () if they decided nothing.
+    """Return how many guesses were decided by ties against the auditor; () if none.
 
     Args:
-        decided: How many guesses they decided.
-        guesses: How many were made.
+        decided: The number of guesses decided by ties.
+        guesses: The number of guesses made.
 
     Example:
         >>> (few,) = decided_by_ties(3, 1000)
@@ -194,11 +193,11 @@ def decided_by_ties(decided: int, guesses: int) -> tuple[Finding, ...]:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncovered:
-    """Stages that no claim can do without, and that were not checked.
+    """Required stages that were not checked.
 
     Attributes:
-        checks: Of these stages.
-        run: Which of several runs it is about; None if there is one.
+        checks: The checks of these stages.
+        run: The number of the run, if there are several; None otherwise.
     """
 
     checks: tuple[Check, ...]
@@ -213,9 +212,9 @@ class Decision:
     """How an audit ended, and what decided it.
 
     Attributes:
-        verdict: How it ended.
-        because: What made it invalid or inconclusive, or which faults were found;
-            () otherwise.
+        verdict: The verdict.
+        because: The findings that made it invalid or inconclusive, or the faults
+            found; () otherwise.
     """
 
     verdict: Verdict
@@ -229,13 +228,13 @@ def decide(
     checks: Iterable[Finding | Uncovered],
     faults: Iterable[Finding] = (),
 ) -> Decision:
-    """Return how an audit ended.
+    """Return the verdict of an audit, and what decided it.
 
     Args:
         refuted: Whether the claim is refuted.
         could: Whether the audit could have refuted it at all.
-        checks: The sanity checks.
-        faults: What was found to be wrong whatever the claim.
+        checks: The sanity checks, and required stages that were not checked.
+        faults: The faults found, independent of the claim.
 
     Example:
         >>> lost = invalid("signal", outcome="lost")
@@ -248,12 +247,12 @@ def decide(
         return Decision(verdict=Verdict.INVALID_RUN, because=spent)
     if refuted:
         return Decision(verdict=Verdict.CLAIM_REFUTED)
-    found = tuple(faults)
-    if found:
-        return Decision(verdict=Verdict.FAULT_FOUND, because=found)
-    unsure = tuple(each for each in checks if each.status is Status.INCONCLUSIVE)
+    because = tuple(faults)
+    if because:
+        return Decision(verdict=Verdict.FAULT_FOUND, because=because)
+    open_checks = tuple(each for each in checks if each.status is Status.INCONCLUSIVE)
     if not could:
-        unsure = (inconclusive("could_not_refute"), *unsure)
-    if unsure:
-        return Decision(verdict=Verdict.INCONCLUSIVE, because=unsure)
+        open_checks = (inconclusive("could_not_refute"), *open_checks)
+    if open_checks:
+        return Decision(verdict=Verdict.INCONCLUSIVE, because=open_checks)
     return Decision(verdict=Verdict.NO_VIOLATION_DETECTED)

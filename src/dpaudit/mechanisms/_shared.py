@@ -1,4 +1,4 @@
-"""What several mechanisms share: outputs about single elements, and a check."""
+"""Shared parts of mechanisms: a base class for elementwise outputs, and a check."""
 
 from abc import ABC, abstractmethod
 from typing import Final, Generic, TypeVar
@@ -20,8 +20,8 @@ __all__ = ["NOTHING", "ElementByElement", "one_each"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
-# What holds of every mechanism. A mechanism that says so has no privacy to lose; of one
-# that has no guarantee at all nothing is known.
+# Holds for every mechanism. A mechanism with this guarantee is known to have no
+# privacy; for one without a guarantee nothing is known.
 NOTHING: Final = ApproxDP(epsilon=0.0, delta=1.0, adjacency=Adjacency.REPLACE_ONE)
 
 
@@ -35,7 +35,7 @@ def one_each(data: Records, elements: int) -> None:
 
 
 class ElementByElement(ABC, Generic[O]):
-    """A mechanism whose output speaks of each element by itself."""
+    """A mechanism whose output has an independent part for each element."""
 
     __slots__ = ()
 
@@ -45,12 +45,12 @@ class ElementByElement(ABC, Generic[O]):
 
     @abstractmethod
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses of this many elements."""
+        """Return the loss distribution of this many elements."""
 
     def posterior(self, output: O) -> FixedPosterior:
-        """Return what an output says; coins revealed say nothing of others."""
+        """Return the posterior; revealed coins are no evidence about others."""
         return FixedPosterior(self.log_odds(output))
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: of each element by itself."""
+        """Return the likelihood of outputs, element by element."""
         return elementwise_likelihood(self.loss_distribution(elements))

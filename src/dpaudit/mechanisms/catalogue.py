@@ -1,7 +1,7 @@
 """The mechanisms by name, for the command line.
 
-Each entry says in a line what the mechanism is and which gap it shows, and builds it
-from one set of parameters, of which it reads those it needs.
+Each entry has a one-line description of the mechanism and the gap it shows, and builds
+it from one set of parameters, using those it needs.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ __all__ = ["MECHANISMS", "NamedMechanism", "Parameters", "named"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What the mechanisms by name are built from.
+    """Parameters of the mechanisms in the catalogue.
 
     Attributes:
-        elements: How many elements.
-        epsilon: Of randomised response, Laplace and geometric noise, and noisy max.
+        elements: The number of elements.
+        epsilon: For randomised response, Laplace and geometric noise, and noisy max.
         sigma: Standard deviation of Gaussian noise.
         set_size: Elements of a set.
-        probability: How likely all-or-nothing publishes all.
+        probability: The probability that all-or-nothing publishes the data.
     """
 
     elements: int = 1000
@@ -48,7 +48,7 @@ class Parameters:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedMechanism:
-    """How to build a mechanism, and what it is."""
+    """A mechanism's description, and how to build it."""
 
     about: str
     build: Callable[[Parameters], Mechanism[Any]]

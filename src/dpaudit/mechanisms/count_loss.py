@@ -1,40 +1,41 @@
-"""What a count says about one of its coins, as a distribution: plain or with noise.
+"""The loss distribution of a coin given the count of a set, with or without noise.
 
 *No noise, or geometric noise.* The loss of a coin, given the count of ``s`` coins, is
 the same for all of them. Without noise the log-odds are ``ln(o / (s - o))`` at the
 count ``o``, as a share ``o / s`` of the coins are ones.
 
-With noise the other ``s - 1`` coins make ``c(z) = E g(z - B)``, ``B ~ Bin(s-1, 1/2)``,
-the probability of output ``z`` if the coin is zero and ``c(z - 1)`` if it is one.
-Geometric noise splits ``c`` into the part from counts up to ``z`` and the part from
-above, running sums of ``e^(epsilon b)`` and ``e^(-epsilon b)``; beyond [0, s] the loss
-is epsilon, so infinitely many outputs are one value. Losses rise with the distance of
-``z`` from ``s / 2`` and mirror each other there.
+With noise of probability mass ``g``, the probability of output ``z`` is ``c(z) = E g(z
+- B)``, with ``B ~ Bin(s-1, 1/2)`` the count of the other coins, if the coin is zero,
+and ``c(z - 1)`` if it is one. For geometric noise ``c`` splits into the part from
+counts up to ``z`` and the part from above, running sums of ``e^(epsilon b)`` and
+``e^(-epsilon b)``; beyond [0, s] the loss is epsilon, so infinitely many outputs give
+one value. Losses rise with the distance of ``z`` from ``s / 2`` and are symmetric about
+it.
 
 Reference: Keinan, Shenfeld and Ligett, Lemma "Privacy Loss of Count",
 https://arxiv.org/abs/2503.07199, for the count without noise.
 
-*Laplace noise.* Of ``s`` coins one is looked at; the others count ``B ~ Bin(s-1,
-1/2)``. Up to a constant the density of the noisy count at ``k + v``, ``k`` whole and
-``v`` in [0, 1], is
+*Laplace noise.* Consider one of ``s`` coins; the count of the others is ``B ~
+Bin(s-1, 1/2)``. Up to a constant the density of the noisy count at ``k + v``, ``k``
+whole and ``v`` in [0, 1], is
 
     c(k + v) = e^(-epsilon v) low_k + e^(epsilon v) high_k
 
 if the coin is zero and ``c(k + v - 1)`` if it is one, where ``low_k`` gathers ``P[B =
 b] e^(-epsilon (k - b))`` from ``b <= k`` and ``high_k`` the same from above. So inside
-each cell the odds are a ratio of two linear functions of ``u = e^(2 epsilon v)``; to
-find where the loss passes ``t``, find the cell and solve for ``u``. Loss and output
-rise together, and the output is symmetric about ``s / 2``, so ``P[|l| >= t]`` is twice
-the probability that the noisy count lies above. Outside [0, s] the loss is epsilon: the
-distribution ends with a jump there.
+each cell, from ``k`` to ``k + 1``, the odds are a ratio of two linear functions of ``u
+= e^(2 epsilon v)``; to find where the loss passes ``t``, find the cell and solve for
+``u``. The loss rises with the output, and the output is symmetric about ``s / 2``, so
+``P[|l| >= t]`` is twice the probability that the noisy count lies above that point.
+Outside [0, s] the loss is epsilon: the distribution ends with a jump there.
 
 *Gaussian noise.* Given the noisy count ``x`` of ``s`` coins, the count ``N`` has
 weights ``P[N] phi((x - N) / sigma)``, and a coin is a one with probability ``E[N | x] /
 s``: the odds are ``E[N | x] / E[s - N | x]``, two sums of positive terms. They rise
 with ``x``, and the distribution of ``x`` is symmetric about ``s / 2``, so ``P[|l| >=
 t]`` is twice the probability that ``x`` lies above the point where the log-odds pass
-``t``. That point is found by Newton's steps, kept inside a bracket that each step
-narrows; the slope of the log-odds is ``(E[N | x, one] - E[N | x, zero]) / sigma^2``.
+``t``. That point is found by Newton's method inside a bracket that each step narrows;
+the slope of the log-odds is ``(E[N | x, one] - E[N | x, zero]) / sigma^2``.
 
 The bracket reaches to where the tail is below 1e-30, by the sub-Gaussian bound
 ``exp(-y^2 / (2 (s / 4 + sigma^2)))`` or by the largest count; beyond, the tail is 0.
@@ -61,10 +62,10 @@ __all__ = [
     "rising",
 ]
 
-_SMALLEST = 5e-324  # what can happen must not be rounded to what cannot
+_SMALLEST = 5e-324  # possible values must not be rounded to probability 0
 _MOST_BREAKS = 256
 _REACH = sqrt(2 * 30 * log(10))  # deviations to a tail of 1e-30
-_SPREAD = 22.0  # counts further off have no weight for any x in reach
+_SPREAD = 22.0  # counts further away have no weight for any x in reach
 _CELLS = 512
 _STEPS = 80
 _CHUNK = 1 << 20
@@ -74,7 +75,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def noiseless_loss(size: int) -> DiscreteLoss:
-    """Return the distribution of the loss through the count of ``size`` coins.
+    """Return the loss distribution of a noiseless count of ``size`` coins.
 
     Reference: Keinan, Shenfeld and Ligett,
     "prop:ora-efficacy-for-count-approaches-half", "lemma:privacy-loss-of-count".
@@ -84,8 +85,8 @@ def noiseless_loss(size: int) -> DiscreteLoss:
         >>> loss.values.round(4), loss.probabilities
         (array([0.6931,    inf]), array([0.75, 0.25]))
     """
-    most = np.arange((size + 1) // 2, size + 1)  # ones, or zeros if they are more
-    with np.errstate(divide="ignore"):  # all alike: an infinite loss
+    most = np.arange((size + 1) // 2, size + 1)  # ones, or zeros if there are more
+    with np.errstate(divide="ignore"):  # all coins equal: an infinite loss
         values = np.log(most) - np.log(size - most)
     probabilities = np.where(2 * most == size, 1, 2) * np.exp(log_fair(size)[most])
     return rising(values, np.maximum(probabilities, _SMALLEST))
@@ -132,14 +133,14 @@ def mixed_sides(
 def rising(
     values: NDArray[np.float64], probabilities: NDArray[np.float64]
 ) -> DiscreteLoss:
-    """Return a distribution of sorted values, equal ones joined, that adds up to 1."""
+    """Return the distribution with values sorted and merged, normalised to 1."""
     sizes, where = np.unique(values, return_inverse=True)
     joined = np.bincount(where, weights=probabilities)
     return DiscreteLoss(values=sizes, probabilities=joined / joined.sum())
 
 
 def laplace_loss(size: int, epsilon: float) -> SmoothLoss:
-    """Return the distribution of the loss through a count of ``size`` coins.
+    """Return the loss distribution of a count with Laplace noise.
 
     Example:
         >>> loss = laplace_loss(1, 2.0)
@@ -148,7 +149,7 @@ def laplace_loss(size: int, epsilon: float) -> SmoothLoss:
     """
     cells = _Cells.of(size, epsilon)
     inner = np.unique(cells.losses[(cells.losses > 0) & (cells.losses < epsilon)])
-    # The tail bends at the whole numbers, the less the more of them there are.
+    # The tail bends at the whole numbers, less so if there are more of them.
     inner = inner[:: len(inner) // _MOST_BREAKS + 1]
     breaks = (0.0, *inner.tolist(), epsilon)
     return SmoothLoss(tail_at=cells.tail_at, breaks=breaks, supremum=epsilon)
@@ -160,10 +161,10 @@ class _Cells:
     """The upper half of the outputs, cell by cell.
 
     Attributes:
-        epsilon: Of the noise.
+        epsilon: Epsilon of the noise.
         first: The cell that holds s / 2 or begins there.
         losses: Log-odds at the whole numbers from ``first`` to ``s``.
-        low: ln low_k, of the other s - 1 coins, for k from ``first - 1`` to ``s - 1``.
+        low: ln low_k, for the other s - 1 coins and k from ``first - 1`` to ``s - 1``.
         high: ln high_k.
         beyond: P[N > k] for the count of all coins, for k from ``first`` to s - 1.
         half_low: Half of low_k of all coins.
@@ -227,14 +228,14 @@ class _Cells:
 def _log_difference(
     larger: NDArray[np.float64], smaller: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return ln(e^larger - e^smaller), minus infinity if rounding left nothing."""
+    """Return ln(e^larger - e^smaller), minus infinity if it rounds to 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.minimum(0.0, smaller - larger)
         return larger + np.log(-np.expm1(gap))
 
 
 def gaussian_loss(size: int, sigma: float) -> SmoothLoss:
-    """Return the distribution of the loss through a count of ``size`` coins.
+    """Return the loss distribution of a count with Gaussian noise.
 
     Example:
         >>> loss = gaussian_loss(1, 1.0)
@@ -255,12 +256,12 @@ def gaussian_loss(size: int, sigma: float) -> SmoothLoss:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Mixture:
-    """The noisy count as a mixture over the counts that matter.
+    """The noisy count as a mixture over the counts of non-negligible weight.
 
     Attributes:
         size: Coins in the set.
         sigma: Standard deviation of the noise.
-        counts: The counts N that matter.
+        counts: The counts N of non-negligible weight.
         log_weights: ln P[N].
         x: Outputs from s / 2 upwards.
         losses: Log-odds at ``x``.
@@ -314,13 +315,13 @@ class _Mixture:
     def _log_odds(self, x: Floats) -> tuple[Floats, Floats]:
         apart = (x[:, np.newaxis] - self.counts) / self.sigma
         terms = self.log_weights - 0.5 * np.square(apart)
-        with np.errstate(divide="ignore"):  # a count of 0 speaks for no one
+        with np.errstate(divide="ignore"):  # a count of 0 has weight 0
             ones, mean_one = self._sums(terms + np.log(self.counts))
             zeros, mean_zero = self._sums(terms + np.log(self.size - self.counts))
         return ones - zeros, (mean_one - mean_zero) / self.sigma**2
 
     def _sums(self, terms: Floats) -> tuple[Floats, Floats]:
-        """Return the logs of the sums of weights, and the mean counts under them."""
+        """Return the logs of the sums of weights, and the weighted mean counts."""
         top = terms.max(axis=1)
         weights = np.exp(terms - top[:, np.newaxis])
         total = weights.sum(axis=1)

@@ -1,21 +1,21 @@
-"""What is known of coins when an output depends on them only through counts.
+"""The posterior of coins when an output depends on them only through counts.
 
 A set of ``s`` fair coins with ``N`` ones produced an output of likelihood ``L(N)``:
 noisy counts are of this kind, and so is DP-SGD with several canaries in a coordinate.
-The coins of a set are exchangeable, so all that matters of those revealed is how many
-there are, ``a``, and how many were ones, ``h``. With ``W_a(h)`` the sum of the
+The coins of a set are exchangeable, so the revealed ones matter only through their
+number ``a`` and the number ``h`` of ones among them. With ``W_a(h)`` the sum of the
 likelihoods of all values of the hidden coins,
 
     W_s(h) = L(h),   W_a(h) = W_{a+1}(h) + W_{a+1}(h+1),
 
 which is Pascal's triangle, so ``W_a(h) = sum_n C(s-a, n) L(h+n)``, and the log-odds
-that the next coin is a one are ``ln W_{a+1}(h+1) - ln W_{a+1}(h)``. The sum is formed
-as it stands, for all sets that have as many hidden coins at once: a million sets need
-no more than their likelihoods and two numbers each. Where a sum is so small that
-underflow could matter, it is formed in log space.
+that the next coin is a one are ``ln W_{a+1}(h+1) - ln W_{a+1}(h)``. The sum is computed
+directly, at once for all sets with the same number of hidden coins: a million sets need
+only their likelihoods and two numbers each. If a sum is so small that underflow could
+matter, it is computed in log space.
 
-An output that leaves a coin no choice gives plus or minus infinity. If the output and
-the coins revealed cannot occur together, nothing is concluded: the log-odds are 0.
+An output that determines a coin gives plus or minus infinity. If the output and the
+revealed coins cannot occur together, the log-odds are 0.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section
 "Adaptive ORA improves ORA", for the game with revealed coins.
@@ -33,21 +33,21 @@ from dpaudit.stats.binomial import log_mass
 
 __all__ = ["SAFE", "ExchangeablePosterior", "log_fair", "log_sum"]
 
-_CHUNK = 1 << 21  # likelihoods looked at together
-SAFE = 1e-280  # sums above it have lost nothing that counts to underflow
-_FEW = 1024  # coins whose distribution is kept, eight megabytes in all
+_CHUNK = 1 << 21  # likelihoods processed together
+SAFE = 1e-280  # sums above it have lost nothing relevant to underflow
+_MOST_CACHED = 1024  # coins up to which distributions are cached, 8 MB in all
 
 
 @final
 class ExchangeablePosterior:
-    """What the counts of sets of coins say about the coins.
+    """The posterior of coins in sets, given the likelihoods of the sets' counts.
 
     Element ``i`` belongs to set ``i // s``.
 
     Args:
         log_likelihood: A row for each set: ``ln L(N)`` for ``N`` from 0 to ``s``, up
             to a constant for each row; minus infinity where ``N`` is impossible.
-        elements: How many there are, if the last set has fewer than ``s``; entries of
+        elements: The number of coins, if the last set has fewer than ``s``; entries of
             its row beyond its size are not read.
 
     Example:
@@ -80,7 +80,7 @@ class ExchangeablePosterior:
             )
         self._log_likelihood, self._size, self._elements = rows, s, n
         self._hidden = np.full(sets, s)
-        # Elements that the last set lacks count as zeros revealed beforehand.
+        # Elements missing from the last set count as zeros revealed beforehand.
         self._hidden[-1] -= sets * s - n
         self._ones = np.zeros(sets, np.int64)
 
@@ -97,17 +97,17 @@ class ExchangeablePosterior:
         others = self._hidden[sets] - 1
         if np.any(others < 0):
             raise InvalidInputError("index names elements of a set revealed altogether")
-        found = np.empty(len(sets))
+        log_odds = np.empty(len(sets))
         for m in _distinct(others)[0]:
             step = max(1, _CHUNK // (m + 2))
             alike = np.flatnonzero(others == m)
             for start in range(0, len(alike), step):
                 part = alike[start : start + step]
-                found[part] = self._next_coin(sets[part], int(m))
-        return found[where]
+                log_odds[part] = self._next_coin(sets[part], int(m))
+        return log_odds[where]
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
-        """Take note of coins, each -1 or +1."""
+        """Record revealed coins, each -1 or +1."""
         sets, ones = np.asarray(index) // self._size, np.asarray(truth) > 0
         if _rising(sets):  # one coin of each set
             self._hidden[sets] -= 1
@@ -119,7 +119,7 @@ class ExchangeablePosterior:
             raise InvalidInputError("a coin was revealed twice")
 
     def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return each element's log-odds of +1, given all other coins, before any."""
+        """Return log-odds of +1, given all other coins; call before any reveal."""
         ones = np.asarray(truth) > 0
         sets = np.arange(self._elements) // self._size
         others = np.bincount(sets, weights=ones).astype(np.int64)[sets] - ones
@@ -128,11 +128,11 @@ class ExchangeablePosterior:
         return np.where(possible, above, 0.0) - np.where(possible, below, 0.0)
 
     def _next_coin(self, sets: NDArray[np.int64], others: int) -> NDArray[np.float64]:
-        """Return the log-odds of a coin of sets with as many other hidden coins."""
+        """Return the log-odds of a coin in sets with ``others`` more hidden coins."""
         first = sets * (self._size + 1) + self._ones[sets]
         place = first[:, np.newaxis] + np.arange(others + 2)
         terms = self._log_likelihood.ravel()[place]
-        # Binomial masses instead of coefficients: the power of two cancels.
+        # Binomial probabilities instead of coefficients: the power of two cancels.
         ways = log_fair(others)
         top = terms.max(axis=1, keepdims=True)
         top[top == -np.inf] = 0.0
@@ -158,7 +158,7 @@ def _log_ratio(
 def _distinct(
     values: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the different values and which one each is; quickly if that is plain."""
+    """Return the distinct values and the index of each; fast in simple cases."""
     if _rising(values):
         return values, np.arange(len(values))
     if (values == values[0]).all():
@@ -177,13 +177,13 @@ def log_fair(coins: int) -> NDArray[np.float64]:
         >>> np.exp(log_fair(2))
         array([0.25, 0.5 , 0.25])
     """
-    return _log_fair(coins) if coins <= _FEW else _log_fair.__wrapped__(coins)
+    return _log_fair(coins) if coins <= _MOST_CACHED else _log_fair.__wrapped__(coins)
 
 
-@lru_cache(maxsize=_FEW + 1)
+@lru_cache(maxsize=_MOST_CACHED + 1)
 def _log_fair(coins: int) -> NDArray[np.float64]:
     distribution = log_mass(np.arange(coins + 1), coins, 0.0) if coins else np.zeros(1)
-    distribution.setflags(write=False)  # it is kept for the next who asks
+    distribution.setflags(write=False)  # it is cached
     return distribution
 
 
@@ -196,7 +196,7 @@ def log_sum(terms: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     top = terms.max(axis=-1, keepdims=True)
     top[top == -np.inf] = 0.0
-    with np.errstate(divide="ignore"):  # log 0 = -inf is meant
-        found: NDArray[np.float64] = np.log(np.exp(terms - top).sum(axis=-1))
-    found += top[..., 0]
-    return found
+    with np.errstate(divide="ignore"):  # log 0 = -inf is intended
+        total: NDArray[np.float64] = np.log(np.exp(terms - top).sum(axis=-1))
+    total += top[..., 0]
+    return total

@@ -1,16 +1,16 @@
-"""Mechanisms that expose few elements, or all of them but seldom.
+"""Mechanisms that expose few elements, or all of them but rarely.
 
 ``NameAndShame`` publishes one element chosen uniformly: no output exposes more than
 one, so a guesser that must guess many learns nothing about most. ``AllOrNothing`` runs
-another mechanism with some probability and is silent otherwise: what goes wrong goes
-wrong for all, but a single run seldom sees it. They are the paper's examples of the
-gaps of elements and of outputs. Neither is epsilon-DP for any epsilon, but both have a
-delta: an element that is published with probability 1 / n, or a mechanism that runs
-with probability ``w``, moves no more than that much probability.
+another mechanism with some probability and outputs nothing otherwise: a violation
+affects all elements, but a single run rarely shows it. They are the paper's examples of
+the gaps of elements and of outputs. Neither is epsilon-DP for any epsilon, but both
+have a delta: an element that is published with probability 1 / n, or a mechanism that
+runs with probability ``w``, moves at most that much probability.
 
 More precisely, all-or-nothing scales the whole privacy curve: its outputs other than
-silence have ``w`` times their probabilities, so ``delta(epsilon)`` becomes ``w
-delta(epsilon)`` at every epsilon of zero or more, and no pair is lost.
+None have ``w`` times their probabilities, so ``delta(epsilon)`` becomes ``w
+delta(epsilon)`` at every epsilon of zero or more, and no point of the curve is lost.
 
 Reference: Keinan, Shenfeld and Ligett, appendix "Gaps", Definitions "Name And Shame"
 and "All Or Nothing", https://arxiv.org/abs/2503.07199.
@@ -52,7 +52,7 @@ class NameAndShame(ElementByElement[int]):
     Reference: Keinan, Shenfeld and Ligett, "prop:ora-efficacy-for-nas".
 
     Attributes:
-        elements: How many elements the data have.
+        elements: The number of elements of the data.
 
     Example:
         >>> mechanism = NameAndShame(elements=4)
@@ -72,7 +72,7 @@ class NameAndShame(ElementByElement[int]):
 
     @property
     def guarantee(self) -> ApproxDP:
-        """(0, 1 / n)-DP: with that chance the element that differs is named."""
+        """(0, 1 / n)-DP: the differing element is named with probability 1 / n."""
         return ApproxDP(
             epsilon=0.0, delta=1 / self.elements, adjacency=Adjacency.REPLACE_ONE
         )
@@ -106,12 +106,12 @@ class NameAndShame(ElementByElement[int]):
                 f"{output=!r} names none of elements={self.elements}; run the "
                 "mechanism on data chosen by its pairs"
             )
-        found = np.zeros(self.elements)
-        found[named] = np.copysign(np.inf, output)
-        return found
+        log_odds = np.zeros(self.elements)
+        log_odds[named] = np.copysign(np.inf, output)
+        return log_odds
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the loss distribution: one element of all is known for certain."""
+        """Return the loss distribution: exactly one element is known with certainty."""
         kind = OutputComponent(probability=1.0, groups=1, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
@@ -128,7 +128,7 @@ class Identity(ElementByElement[NDArray[np.integer]]):
 
     @property
     def guarantee(self) -> ApproxDP:
-        """Nothing."""
+        """(0, 1)-DP, which is no privacy."""
         return NOTHING
 
     @property
@@ -154,7 +154,7 @@ class Identity(ElementByElement[NDArray[np.integer]]):
         return np.where(np.asarray(output) > 0, np.inf, -np.inf)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses: all elements are known for certain."""
+        """Return the loss distribution: all elements are known with certainty."""
         kind = OutputComponent(probability=1.0, groups=elements, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
@@ -164,15 +164,15 @@ class Identity(ElementByElement[NDArray[np.integer]]):
 class AllOrNothing:
     """Run a mechanism with some probability; otherwise publish None.
 
-    It offers what the mechanism inside offers: its other capabilities are properties
-    that are absent (``hasattr`` says so) where the inner mechanism lacks them.
+    It has the capabilities of the inner mechanism: they are properties that are absent,
+    as ``hasattr`` shows, if the inner mechanism lacks them.
 
     Reference: Keinan, Shenfeld and Ligett, "prop:ora-efficacy-for-aon".
 
     Attributes:
-        elements: How many elements the data have.
-        probability: How likely the mechanism is run.
-        inner: The mechanism; if left out, the data are published.
+        elements: The number of elements of the data.
+        probability: The probability that the mechanism is run.
+        inner: The mechanism; by default the data are published.
 
     Example:
         >>> mechanism = AllOrNothing(elements=3, probability=0.1)
@@ -186,7 +186,7 @@ class AllOrNothing:
 
     elements: int
     probability: float
-    # Any: which capabilities it has is not known here.
+    # Any, as its capabilities are not known here.
     inner: Any = Identity()
 
     def __post_init__(self) -> None:
@@ -212,7 +212,7 @@ class AllOrNothing:
 
     @property
     def distribution(self) -> Callable[[Records], NDArray[np.float64]]:
-        """From data to the probabilities of the inner outputs, then of None."""
+        """A function from data to the probabilities of the inner outputs and None."""
         inner = self.inner.distribution
         return lambda data: np.append(
             self.probability * inner(data), 1 - self.probability
@@ -220,32 +220,32 @@ class AllOrNothing:
 
     @property
     def outputs(self) -> Callable[[int], Sequence[Any]]:
-        """From a number of elements to the inner outputs, then None."""
+        """A function from a number of elements to the inner outputs, then None."""
         inner = self.inner.outputs
         return lambda elements: [*inner(elements), None]
 
     @property
     def log_odds(self) -> Callable[[Any], NDArray[np.float64]]:
-        """From an output to the log-odds of +1; None says nothing."""
+        """A function from an output to the log-odds of +1; 0 for None."""
         inner = self.inner.log_odds
         return lambda output: self._silence() if output is None else inner(output)
 
     @property
     def posterior(self) -> Callable[[Any], Posterior]:
-        """From an output to what it says, ready to learn coins."""
+        """A function from an output to the posterior, which revealed coins update."""
         inner = self.inner.posterior
 
         def posterior(output: Any) -> Posterior:  # noqa: ANN401 (the inner mechanism's)
             if output is None:
                 return FixedPosterior(self._silence())
-            found: Posterior = inner(output)
-            return found
+            conditional: Posterior = inner(output)
+            return conditional
 
         return posterior
 
     @property
     def loss_distribution(self) -> Callable[[int], LossDistribution]:
-        """From a number of elements to the distribution of their losses."""
+        """A function from a number of elements to their loss distribution."""
         inner = self.inner.loss_distribution
 
         def loss_distribution(elements: int) -> LossDistribution:
@@ -260,7 +260,7 @@ class AllOrNothing:
 
     @property
     def output_likelihood(self) -> Callable[[int], list[OutputLikelihood]]:
-        """From a number of elements to all that outputs say; None says nothing."""
+        """A function from a number of elements to the likelihood of outputs."""
         inner = self.inner.output_likelihood
 
         def output_likelihood(elements: int) -> list[OutputLikelihood]:
@@ -279,8 +279,8 @@ class AllOrNothing:
 def _scaled(guarantee: Guarantee, probability: float) -> Guarantee:
     """Return the guarantee with every delta multiplied by a probability.
 
-    Between its points a guarantee is what they imply, a line in ``e^epsilon``, and
-    lines stay lines; left of its first point it is no chord, so 0 becomes a point.
+    Between its points a guarantee is linear in ``e^epsilon``, and scaling keeps it
+    linear. To the left of its first point it is not, so 0 is added as a point.
     """
     epsilons, deltas = guarantee.points()
     if epsilons[0] > 0:

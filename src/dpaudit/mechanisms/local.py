@@ -1,10 +1,10 @@
-"""Local mechanisms: each element is randomised by itself.
+"""Local mechanisms: each element is randomised independently.
 
-There is no interference, so what an output says about a coin depends on that element's
-part alone, and revealed coins add nothing. Randomised response keeps a value with
+There is no interference, so the posterior of a coin depends on that element's part of
+the output alone, and revealed coins add nothing. Randomised response keeps a value with
 probability ``p(epsilon) = e^epsilon / (1 + e^epsilon)``; every output has the largest
-loss, and one-run auditing finds all of it. The Laplace and Gaussian mechanisms lose
-the most only at some outputs: part of the loss is never seen in a single run.
+loss, and one-run auditing detects all of it. The Laplace and Gaussian mechanisms have
+the largest loss only at some outputs: a single run never shows all of it.
 
 The losses, as log-odds of +1: ``epsilon o`` for randomised response; ``epsilon o``
 clipped to [-epsilon, epsilon] for Laplace noise of scale ``2 / epsilon`` on {-1, 1};
@@ -47,7 +47,7 @@ class LocalRandomisedResponse(ElementByElement[NDArray[np.int8]]):
     "def:differential-privacy".
 
     Attributes:
-        epsilon: Its privacy level, exactly.
+        epsilon: The exact privacy level.
 
     Example:
         >>> mechanism = LocalRandomisedResponse(epsilon=1.0)
@@ -74,7 +74,7 @@ class LocalRandomisedResponse(ElementByElement[NDArray[np.int8]]):
         return Pairs(x=np.int8(-1), y=np.int8(1))
 
     def run(self, data: Records, rng: np.random.Generator) -> NDArray[np.int8]:
-        """Return the randomised values; small integers in, small integers out."""
+        """Return the randomised values, as 8-bit integers."""
         values = np.asarray(data, np.int8)
         keep = rng.random(len(values)) < special.expit(self.epsilon)
         kept: NDArray[np.int8] = values * (2 * keep.view(np.int8) - np.int8(1))
@@ -94,7 +94,7 @@ class LocalRandomisedResponse(ElementByElement[NDArray[np.int8]]):
         return np.multiply(output, self.epsilon, dtype=np.float64)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses of this many elements."""
+        """Return the loss distribution of this many elements."""
         always = DiscreteLoss(values=np.array([self.epsilon]), probabilities=np.ones(1))
         return _each_alone(elements, always)
 
@@ -108,7 +108,7 @@ class LocalLaplace(ElementByElement[NDArray[np.float64]]):
     "prop:local-laplace-efficacy-without-abstentions".
 
     Attributes:
-        epsilon: Its privacy level, exactly.
+        epsilon: The exact privacy level.
 
     Example:
         >>> LocalLaplace(epsilon=2.0).log_odds(np.array([-3.0, 0.25, 1.0]))
@@ -141,7 +141,7 @@ class LocalLaplace(ElementByElement[NDArray[np.float64]]):
         return self.epsilon * np.clip(output, -1.0, 1.0)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses of this many elements."""
+        """Return the loss distribution of this many elements."""
         top = self.epsilon
         loss = SmoothLoss(tail_at=self._tail_at, breaks=(0.0, top), supremum=top)
         return _each_alone(elements, loss)
@@ -193,22 +193,22 @@ class LocalGaussian(ElementByElement[NDArray[np.float64]]):
         return (np.asarray(output, np.float64) - 0.5) / self.sigma**2
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses of this many elements."""
+        """Return the loss distribution of this many elements."""
         mu = 1 / self.sigma
-        # The loss is normal with mean mu^2 / 2 and deviation mu; 12 deviations off its
-        # tail is below 1e-32.
+        # The loss is normal with mean mu^2 / 2 and deviation mu; beyond 12 deviations
+        # its tail is below 1e-32.
         centre = mu * mu / 2
         breaks = (0.0, *sorted({min(centre, 40.0), centre}), centre + 12 * mu)
         return _each_alone(elements, SmoothLoss(tail_at=self._tail_at, breaks=breaks))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return P[|l| >= t] for a coin of +1, which is that for a coin of -1."""
+        """Return P[|l| >= t] for a coin of +1; it is the same for a coin of -1."""
         half, t = 0.5 / self.sigma, np.maximum(sizes, 0.0) * self.sigma
-        found: NDArray[np.float64] = special.ndtr(half - t) + special.ndtr(-half - t)
-        return found
+        tail: NDArray[np.float64] = special.ndtr(half - t) + special.ndtr(-half - t)
+        return tail
 
 
 def _each_alone(elements: int, loss: Loss) -> LossDistribution:
-    """Return the distribution of elements that lose independently of each other."""
+    """Return the loss distribution of elements with independent losses."""
     kind = OutputComponent(probability=1.0, groups=elements, size=1, loss=loss)
     return LossDistribution(elements=elements, kinds=(kind,))

@@ -1,16 +1,14 @@
-"""Distributions of the distributional privacy loss, as theory computes with them.
+"""Distributions of the distributional privacy loss, as ``dpaudit.theory`` uses them.
 
 For the families here the losses of all ``n`` elements, given the output, have a simple
-shape: with some probability the output is of a certain kind; then the elements fall
-into independent groups with one distribution, the members of a group share the size
-``|l|`` of their loss, and the remaining elements learn nothing. Local mechanisms are
+form. With some probability the output is of a certain kind; then the elements fall into
+independent, identically distributed groups, the members of a group share the size
+``|l|`` of their loss, and the remaining elements have loss 0. Local mechanisms are
 ``n`` groups of one; a count is one group of ``n``; count-in-sets lies between;
 all-or-nothing is a mix of two kinds; name-and-shame is one group of one and ``n - 1``
-silent elements. Elements are exchangeable: which of them are silent is chosen
-uniformly.
+elements of loss 0. Elements are exchangeable: those of loss 0 are chosen uniformly.
 
-Theory needs nothing of it but integrals ``int f(P[|l| >= t]) dp(t)`` with ``p(t) = e^t
-/ (1 + e^t)``.
+Only integrals ``int f(P[|l| >= t]) dp(t)`` with ``p(t) = e^t / (1 + e^t)`` are needed.
 """
 
 from collections.abc import Callable
@@ -37,11 +35,11 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DiscreteLoss:
-    """A size of loss with finitely many values.
+    """A distribution of the loss size with finitely many values.
 
     Attributes:
         values: Sizes ``|l|``, rising; the last may be infinite.
-        probabilities: The probability of each; they add up to one.
+        probabilities: The probability of each; they sum to one.
 
     Example:
         >>> fair = DiscreteLoss(
@@ -56,13 +54,15 @@ class DiscreteLoss:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 1 or self.values.shape != self.probabilities.shape:
-            raise InvalidInputError("values and chances must be two lists of one size")
+            raise InvalidInputError(
+                "values and probabilities must be two lists of one size"
+            )
         if not (self.values[0] >= 0 and np.all(np.diff(self.values) > 0)):
             raise InvalidInputError("values must rise from 0 or more")
         if not (
             np.all(self.probabilities >= 0) and abs(self.probabilities.sum() - 1) < 1e-9
         ):
-            raise InvalidInputError("chances must be at least 0 and add up to 1")
+            raise InvalidInputError("probabilities must be at least 0 and add up to 1")
 
     @property
     def supremum(self) -> float:
@@ -77,12 +77,12 @@ class DiscreteLoss:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SmoothLoss:
-    """A size of loss with a smooth distribution between a few break points.
+    """A distribution of the loss size that is smooth between a few break points.
 
     Attributes:
         tail_at: The function ``t -> P[|l| >= t]``, for arrays.
-        breaks: Where it may jump or bend, rising from 0; beyond the last it is zero,
-            or so small that no answer turns on it.
+        breaks: Where it may jump or bend, rising from 0; beyond the last it is zero or
+            negligible.
         supremum: The largest size that can occur; infinite if there is none.
     """
 
@@ -101,11 +101,11 @@ Loss: TypeAlias = DiscreteLoss | SmoothLoss
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutputComponent:
-    """One kind of output: how likely, and what it says about the elements.
+    """One kind of output: its probability, and the losses of the elements under it.
 
     Attributes:
-        probability: How likely an output of this kind is.
-        groups: Independent groups with one distribution.
+        probability: The probability of an output of this kind.
+        groups: The number of independent, identically distributed groups.
         size: Elements of a group; they share the size of their loss.
         loss: The distribution of that size.
     """
@@ -127,9 +127,9 @@ class LossDistribution:
     """The distribution of the losses of all elements.
 
     Attributes:
-        elements: How many elements.
-        kinds: The kinds of output under which some element may lose; under all others
-            together no element does.
+        elements: The number of elements.
+        kinds: The kinds of output under which elements may have a loss; under all
+            others every loss is 0.
     """
 
     elements: int
@@ -138,14 +138,16 @@ class LossDistribution:
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=1)
         if sum(kind.probability for kind in self.kinds) > 1 + 1e-12:
-            raise InvalidInputError("the chances of the kinds add up to more than 1")
+            raise InvalidInputError(
+                "the probabilities of the kinds add up to more than 1"
+            )
         if any(kind.groups * kind.size > self.elements for kind in self.kinds):
             raise InvalidInputError(f"groups hold more than elements={self.elements}")
 
 
 class HasLossDistribution(Protocol):
-    """A mechanism whose distribution of losses is known at any size."""
+    """A mechanism whose loss distribution is known for any number of elements."""
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses of this many elements."""
+        """Return the loss distribution of this many elements."""
         ...

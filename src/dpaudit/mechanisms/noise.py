@@ -1,10 +1,10 @@
 """Noise for counts: none, two-sided geometric, Laplace and Gaussian.
 
-One element changes a count by at most one, so each kind states what it gives a number
-of sensitivity one. Two-sided geometric noise, ``P[z]`` proportional to ``e^(-epsilon
-|z|)`` on the whole numbers, is the discrete Laplace distribution and keeps a count a
-whole number. All are symmetric and log-concave: the larger a noisy count, the larger
-the count it speaks for.
+One element changes a count by at most one, so each kind states its guarantee for a
+number of sensitivity one. Two-sided geometric noise, ``P[z]`` proportional to
+``e^(-epsilon |z|)`` on the whole numbers, is the discrete Laplace distribution and
+keeps a count a whole number. All are symmetric and log-concave: a larger noisy count is
+evidence for a larger count.
 
 Reference: Dwork, McSherry, Nissim and Smith, "Calibrating noise to sensitivity in
 private data analysis", 2006; Ghosh, Roughgarden and Sundararajan, "Universally
@@ -38,7 +38,7 @@ Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoNoise:
-    """Nothing is added; nothing is guaranteed.
+    """No noise, and so no guarantee.
 
     Example:
         >>> NoNoise().log_density(np.array([0, 1]))
@@ -47,7 +47,7 @@ class NoNoise:
 
     @property
     def guarantee(self) -> ApproxDP:
-        """Nothing."""
+        """(0, 1)-DP, which is no privacy."""
         return NOTHING
 
     def draw(self, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -66,7 +66,7 @@ class GeometricNoise:
     """Two-sided geometric noise.
 
     Attributes:
-        epsilon: What it guarantees for a number that one element changes by one.
+        epsilon: Its guarantee for a number of sensitivity one.
 
     Example:
         >>> GeometricNoise(epsilon=1.0).draw(5, np.random.default_rng(1))
@@ -90,8 +90,8 @@ class GeometricNoise:
 
     def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return the log of the probability of each whole number."""
-        found: NDArray[np.float64] = -self.epsilon * np.abs(residual)
-        return found + log(tanh(self.epsilon / 2))
+        exponent: NDArray[np.float64] = -self.epsilon * np.abs(residual)
+        return exponent + log(tanh(self.epsilon / 2))
 
 
 @final
@@ -100,7 +100,7 @@ class LaplaceNoise:
     """Laplace noise of scale 1 / epsilon.
 
     Attributes:
-        epsilon: What it guarantees for a number that one element changes by one.
+        epsilon: Its guarantee for a number of sensitivity one.
 
     Example:
         >>> LaplaceNoise(epsilon=2.0).log_density(np.array([0.0, 1.0]))
@@ -123,8 +123,8 @@ class LaplaceNoise:
 
     def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return the log of the density."""
-        found: NDArray[np.float64] = -self.epsilon * np.abs(residual)
-        return found + log(self.epsilon / 2)
+        exponent: NDArray[np.float64] = -self.epsilon * np.abs(residual)
+        return exponent + log(self.epsilon / 2)
 
 
 @final
@@ -156,8 +156,8 @@ class GaussianNoise:
 
     def log_density(self, residual: Numbers) -> NDArray[np.float64]:
         """Return the log of the density."""
-        found: NDArray[np.float64] = -0.5 * np.square(residual / self.sigma)
-        return found - log(self.sigma) - log(2 * pi) / 2
+        exponent: NDArray[np.float64] = -0.5 * np.square(residual / self.sigma)
+        return exponent - log(self.sigma) - log(2 * pi) / 2
 
 
 Noise: TypeAlias = NoNoise | GeometricNoise | LaplaceNoise | GaussianNoise

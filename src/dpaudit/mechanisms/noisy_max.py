@@ -1,14 +1,14 @@
-"""Noisy max: publish which candidate has the most votes, give or take some noise.
+"""Noisy max: publish the candidate with the most votes, after adding noise.
 
-To each count of votes Gumbel noise of scale ``2 / epsilon`` is added and the largest
+Gumbel noise of scale ``2 / epsilon`` is added to each count of votes and the largest
 sum wins; then candidate ``o`` wins with probability proportional to ``e^(epsilon
 count_o / 2)``, which is the exponential mechanism. Replacing a vote moves two counts by
-one, so no chance changes by more than a factor ``e^epsilon``.
+one, so no probability changes by more than a factor ``e^epsilon``.
 
 It is audited with votes for candidate 0 or candidate 1. The output depends on the coins
-only through the number ``N`` of votes for candidate 1, so all coins share one loss; a
-winner that no one votes for says nothing, because its probability does not change when
-``N`` and ``n - N`` are exchanged.
+only through the number ``N`` of votes for candidate 1, so all coins share one loss. A
+winner without votes is no evidence, because its probability does not change when ``N``
+and ``n - N`` are exchanged.
 
 Reference: McSherry and Talwar, "Mechanism design via differential privacy", 2007;
 Dwork and Roth, "The algorithmic foundations of differential privacy", section 3.3.
@@ -41,9 +41,9 @@ class NoisyMax:
     """Publish the candidate with the largest noisy count of votes.
 
     Attributes:
-        elements: How many votes, each the number of a candidate.
+        elements: The number of votes, each the index of a candidate.
         epsilon: An upper bound on its privacy level, approached as votes grow.
-        candidates: How many candidates.
+        candidates: The number of candidates.
 
     Example:
         >>> mechanism = NoisyMax(elements=3, epsilon=2.0)
@@ -78,7 +78,7 @@ class NoisyMax:
         return int(np.argmax(self._scores(data) + rng.gumbel(size=self.candidates)))
 
     def distribution(self, data: Records) -> NDArray[np.float64]:
-        """Return each candidate's probability to win."""
+        """Return each candidate's probability of winning."""
         probabilities: NDArray[np.float64] = special.softmax(self._scores(data))
         return probabilities
 
@@ -92,7 +92,7 @@ class NoisyMax:
         return self.posterior(output).log_odds(np.arange(self.elements))
 
     def posterior(self, output: int) -> ExchangeablePosterior:
-        """Return what an output says, ready to learn coins."""
+        """Return the posterior of the coins, which revealed coins can update."""
         if not 0 <= output < self.candidates:
             raise InvalidInputError(
                 f"{output=!r} is none of the {self.candidates} candidates"
@@ -113,7 +113,7 @@ class NoisyMax:
         return LossDistribution(elements=elements, kinds=(kind,))
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: how likely each number of votes made them."""
+        """Return the likelihood of outputs, given the number of votes."""
         one, other, unvoted = self._log_probabilities(elements)
         rows = [one, other, *[unvoted] * (self.candidates - 2)]
         return count_likelihood(1, np.stack(rows))

@@ -1,9 +1,9 @@
 """The likelihood of an output given its coins, group by group.
 
-Where the output consists of independent parts, one for each group of elements, and the
+If the output consists of independent parts, one for each group of elements, and the
 part of a group depends on its coins through the number of ones only, all that an audit
-can learn is in one table: how likely each part is, and how likely each number of ones
-makes it. ``dpaudit.theory.limit`` is computed from it.
+can learn is in one table: the probability of each part, and its likelihood given each
+number of ones. ``dpaudit.theory.limit`` is computed from it.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ __all__ = [
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_STEPS = 4000  # that a smooth loss is cut into
-_SURE = 700.0  # a loss that floats cannot tell from an infinite one
+_STEPS = 4000  # grid points for a smooth loss
+_MAX_LOSS = 700.0  # floats cannot distinguish larger losses from infinite ones
 
 
 class HasOutputLikelihood(Protocol):
-    """A mechanism that knows the likelihood of its outputs."""
+    """A mechanism whose output likelihoods are known."""
 
     def output_likelihood(self, elements: int) -> list["OutputLikelihood"]:
         """Return the likelihood of each kind of output; others reveal nothing."""
@@ -46,11 +46,11 @@ class OutputLikelihood:
     """The likelihood of the output of independent, identically distributed groups.
 
     Attributes:
-        probability: How likely an output of this kind is; every other reveals nothing.
-        groups: How many groups.
-        weights: How likely each output of a group is.
-        log_likelihood: A row for each of them: of the numbers of ones, from none to
-            all canaries of the group.
+        probability: The probability of an output of this kind; others reveal nothing.
+        groups: The number of groups.
+        weights: The probability of each output of a group.
+        log_likelihood: A row for each output, a column for each number of ones, from
+            none to all canaries of the group.
 
     Example:
         >>> sure = OutputLikelihood(  # randomised response, right three times of four
@@ -83,19 +83,20 @@ class OutputLikelihood:
 
     @property
     def cells(self) -> int:
-        """How many pairs of an output and a number of ones there are."""
+        """The number of pairs of an output and a number of ones."""
         return self.log_likelihood.size
 
 
 def elementwise_likelihood(losses: LossDistribution) -> list[OutputLikelihood]:
     """Return the likelihood of outputs that consist of one part for each element.
 
-    The distribution of losses alone does not tell whether they are: of two elements a
-    parity says nothing, of both together something. So it is the mechanism that must
-    know.
+    Only for mechanisms whose outputs have this form, which the loss distribution alone
+    does not show: the parity of two elements has no loss for either, but is evidence
+    about both together.
 
-    A smooth size of loss is rounded up on a fine grid. Who learns a coin better can
-    always flip some answers and know it worse, so a limit is none too low.
+    A smooth distribution of the loss size is rounded up on a fine grid. An adversary
+    with a larger loss can simulate a smaller one by flipping some answers, so the limit
+    is never too low.
 
     Example:
         >>> from dpaudit.mechanisms.loss_distribution import OutputComponent
@@ -106,12 +107,12 @@ def elementwise_likelihood(losses: LossDistribution) -> list[OutputLikelihood]:
         >>> flat.groups, flat.log_likelihood.tolist()
         (100, [[0.5, -0.5], [-0.5, 0.5]])
     """
-    found = []
+    likelihoods = []
     for kind in losses.kinds:
-        assert kind.size == 1  # whoever shares a loss is not alone
+        assert kind.size == 1  # each element is a group of its own
         values, probabilities = _atoms(kind.loss)
         half = np.concatenate([-values[::-1], values]) / 2
-        found.append(
+        likelihoods.append(
             OutputLikelihood(
                 probability=kind.probability,
                 groups=kind.groups,
@@ -119,23 +120,23 @@ def elementwise_likelihood(losses: LossDistribution) -> list[OutputLikelihood]:
                 log_likelihood=np.column_stack([-half, half]),
             )
         )
-    return found
+    return likelihoods
 
 
 def count_likelihood(groups: int, log_likelihood: Floats) -> list[OutputLikelihood]:
-    """Return the likelihood of outputs that depend on the number of ones of groups.
+    """Return the likelihood of outputs that depend on each group's number of ones.
 
     Args:
-        groups: How many.
-        log_likelihood: A row for each output: how likely each number of ones makes it,
-            on a fine grid if there are infinitely many.
+        groups: The number of groups.
+        log_likelihood: A row for each output, a column for each number of ones; on a
+            fine grid if there are infinitely many outputs.
 
     Example:
         >>> sure = np.log([[0.9, 0.1], [0.1, 0.9]])  # of one coin
         >>> count_likelihood(5, sure)[0].weights
         array([0.5, 0.5])
     """
-    rows = np.maximum(log_likelihood, -_SURE)
+    rows = np.maximum(log_likelihood, -_MAX_LOSS)
     weights = np.exp(rows + log_fair(rows.shape[1] - 1)).sum(axis=1)
     return [
         OutputLikelihood(
@@ -147,13 +148,13 @@ def count_likelihood(groups: int, log_likelihood: Floats) -> list[OutputLikeliho
 def parity_likelihood(
     groups: int, size: int, log_odds: float
 ) -> list[OutputLikelihood]:
-    """Return the likelihood of outputs that reveal the parity of groups, so surely.
+    """Return the likelihood of outputs that reveal groups' parities, with log-odds.
 
     Example:
         >>> parity_likelihood(1, 2, 1.0)[0].log_likelihood.tolist()
         [[0.5, -0.5, 0.5], [-0.5, 0.5, -0.5]]
     """
-    odd = np.where(np.arange(size + 1) % 2, 0.5, -0.5) * min(log_odds, _SURE)
+    odd = np.where(np.arange(size + 1) % 2, 0.5, -0.5) * min(log_odds, _MAX_LOSS)
     return [
         OutputLikelihood(
             groups=groups, weights=np.ones(2) / 2, log_likelihood=np.stack([-odd, odd])
@@ -162,14 +163,15 @@ def parity_likelihood(
 
 
 def _atoms(loss: Loss) -> tuple[Floats, Floats]:
-    """Return sizes of loss and their probabilities, none too small."""
+    """Return sizes of the loss, rounded up, and their probabilities."""
     if isinstance(loss, DiscreteLoss):
-        return np.minimum(loss.values, _SURE), loss.probabilities
+        return np.minimum(loss.values, _MAX_LOSS), loss.probabilities
     end = loss.supremum if loss.supremum < inf else loss.breaks[-1]
     points = np.linspace(0.0, end, _STEPS + 1)
     points = np.union1d(points, [each for each in loss.breaks if each < end])
     tails = np.append(loss.tail_at(points), 0.0)
     probabilities = np.maximum(-np.diff(tails), 0.0)
-    values = np.append(points[1:], _SURE if loss.supremum == inf else end)
+    values = np.append(points[1:], _MAX_LOSS if loss.supremum == inf else end)
     keep = probabilities > 0
-    return np.minimum(values, _SURE)[keep], probabilities[keep] / probabilities.sum()
+    kept = probabilities[keep] / probabilities.sum()
+    return np.minimum(values, _MAX_LOSS)[keep], kept

@@ -1,10 +1,10 @@
 """Parities: an output that reveals nothing about any element without the others.
 
-The exclusive or of two or more fair coins is independent of any of them that leaves one
-out, so a guesser who knows none of the others learns nothing, although the mechanism is
-not private at all. That is the gap of interference at its widest. Once all coins of a
-parity but one are revealed, the last is known as surely as the parity: adaptive
-guessing closes the gap for parities of pairs, where every second guess is correct.
+The exclusive or of two or more fair coins is independent of any proper subset of them,
+so a guesser who knows none of the others learns nothing, although the mechanism is not
+private at all. This is the extreme case of the gap of interference. Once all coins of a
+parity but one are revealed, the last is known as well as the parity: adaptive guessing
+closes the gap for parities of pairs, where every second guess is correct.
 
 Reference: Keinan, Shenfeld and Ligett, Definitions "XOR", "XOR + Randomized Response"
 and "Xor-in-Pairs", https://arxiv.org/abs/2503.07199.
@@ -42,10 +42,10 @@ __all__ = [
 
 @final
 class ParityPosterior:
-    """What is known of coins through the parities of groups of them.
+    """The posterior of coins, given noisy parities of groups of them.
 
-    Element ``i`` belongs to group ``i // size``. A coin is as sure as its group's
-    parity once all other coins of the group are revealed, and unknown until then.
+    Element ``i`` belongs to group ``i // size``. A coin has its group's confidence once
+    all other coins of the group are revealed, and is unknown until then.
 
     Args:
         parity: For each group, the log-odds that the number of its ones is odd.
@@ -79,21 +79,21 @@ class ParityPosterior:
         return np.where(self._hidden[group] == 1, self._parity[group], 0.0)
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
-        """Take note of coins, each -1 or +1."""
+        """Record revealed coins, each -1 or +1."""
         group = np.asarray(index) // self._size
         np.subtract.at(self._hidden, group, 1)
-        # A revealed one turns the parity of the coins that are left.
+        # A revealed one flips the parity of the remaining coins.
         np.negative.at(self._parity, group[np.asarray(truth) > 0])
 
     def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return each element's log-odds of +1, given all other coins, before any."""
+        """Return log-odds of +1, given all other coins; call before any reveal."""
         ones = (np.asarray(truth) > 0).reshape(-1, self._size)
         odd = (ones.sum(axis=1, keepdims=True) - ones) % 2  # among the others
         return (np.where(odd, -1, 1) * self._parity[:, np.newaxis]).ravel()
 
 
 class OneParity(ABC):
-    """What the parity of all elements says, published as it is or at random.
+    """A mechanism that publishes the parity of all elements, exactly or randomised.
 
     Reference: Keinan, Shenfeld and Ligett, "prop:ora-efficacy-for-xor".
     """
@@ -122,12 +122,12 @@ class OneParity(ABC):
         return self.posterior(output).log_odds(np.arange(self.elements))
 
     def posterior(self, output: int) -> ParityPosterior:
-        """Return what an output says: the last coin, once all others are revealed."""
+        """Return the posterior: the last coin is known once all others are revealed."""
         parity = np.array([self._size if output else -self._size])
         return ParityPosterior(parity, size=self.elements)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the loss distribution: no losses, for two elements or more."""
+        """Return the loss distribution: all losses are 0 for two elements or more."""
         if elements > 1:
             return LossDistribution(elements=elements, kinds=())
         loss = DiscreteLoss(values=np.array([self._size]), probabilities=np.ones(1))
@@ -135,7 +135,7 @@ class OneParity(ABC):
         return LossDistribution(elements=1, kinds=(kind,))
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: how likely the number of ones is odd."""
+        """Return the likelihood of outputs, given whether the number of ones is odd."""
         return parity_likelihood(1, elements, self._size)
 
 
@@ -145,7 +145,7 @@ class Xor(OneParity):
     """Publish the exclusive or of all elements; not private at all.
 
     Attributes:
-        elements: How many elements the data have, each 0 or 1.
+        elements: The number of elements of the data, each 0 or 1.
 
     Example:
         >>> Xor(elements=3).run(np.array([1, 0, 1]), np.random.default_rng(1))
@@ -161,7 +161,7 @@ class Xor(OneParity):
 
     @property
     def guarantee(self) -> ApproxDP:
-        """Nothing."""
+        """(0, 1)-DP, which is no privacy."""
         return NOTHING
 
     @property
@@ -185,8 +185,8 @@ class XorRandomisedResponse(OneParity):
     """Publish the exclusive or of all elements by randomised response.
 
     Attributes:
-        elements: How many elements the data have, each 0 or 1.
-        epsilon: Its privacy level, exactly.
+        elements: The number of elements of the data, each 0 or 1.
+        epsilon: The exact privacy level.
 
     Example:
         >>> posterior = XorRandomisedResponse(elements=2, epsilon=1.0).posterior(0)
@@ -204,7 +204,7 @@ class XorRandomisedResponse(OneParity):
 
     @property
     def guarantee(self) -> PureDP:
-        """epsilon-DP, exactly: one element turns the parity."""
+        """epsilon-DP, exactly: one element flips the parity."""
         return PureDP(epsilon=self.epsilon, adjacency=Adjacency.REPLACE_ONE)
 
     @property
@@ -228,10 +228,10 @@ class XorRandomisedResponse(OneParity):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XorInPairs:
-    """Publish the exclusive or of each two successive elements; not private at all.
+    """Publish the exclusive or of each pair of elements; not private at all.
 
     Attributes:
-        elements: How many elements the data have, each 0 or 1; an even number.
+        elements: The number of elements of the data, each 0 or 1; even.
 
     Example:
         >>> mechanism = XorInPairs(elements=4)
@@ -247,7 +247,7 @@ class XorInPairs:
 
     @property
     def guarantee(self) -> ApproxDP:
-        """Nothing."""
+        """(0, 1)-DP, which is no privacy."""
         return NOTHING
 
     @property
@@ -279,17 +279,17 @@ class XorInPairs:
         return self.posterior(output).log_odds(np.arange(self.elements))
 
     def posterior(self, output: NDArray[np.integer]) -> ParityPosterior:
-        """Return what an output says: each coin, once its partner is revealed."""
+        """Return the posterior: each coin is known once its partner is revealed."""
         parity = np.where(np.asarray(output) > 0, np.inf, -np.inf)
         return ParityPosterior(parity, size=2)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the distribution of the losses: there are none."""
+        """Return the loss distribution: all losses are 0."""
         _even(elements)
         return LossDistribution(elements=elements, kinds=())
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: which pairs have one one."""
+        """Return the likelihood of outputs: the exact parity of each pair."""
         _even(elements)
         return parity_likelihood(elements // 2, 2, np.inf)
 

@@ -1,13 +1,14 @@
-"""Counts of sets: the number of ones in each set of elements, plain or with noise.
+"""Counts of sets: the number of ones in each set of elements, with or without noise.
 
-Elements go into sets by their order, and each set's count is published, with noise or
-without. One set of all elements is a count; sets of one element are a local mechanism;
-between them lies how much the elements of a set hide each other. It is DP-SGD with
-several canaries in a coordinate, in one step that all of them join.
+Elements are assigned to sets by their order, and each set's count is published, with or
+without noise. One set of all elements is a count; sets of one element are a local
+mechanism; in between, the elements of a set hide each other. With Gaussian noise it is
+one full-batch step of DP-SGD with several canaries in a coordinate.
 
 An element changes the count of its own set only, by at most one, so the noise alone
-gives the guarantee. Without noise nothing is guaranteed; with it there are not finitely
-many outputs: ``distribution`` and ``outputs`` are then absent, as ``hasattr`` says.
+gives the guarantee. Without noise there is no guarantee. With noise there are
+infinitely many outputs: ``distribution`` and ``outputs`` are then absent, as
+``hasattr`` shows.
 
 Reference: Keinan, Shenfeld and Ligett, Definition "Count-In-Sets" and appendix "Count
 and Symmetric Algorithms", https://arxiv.org/abs/2503.07199.
@@ -48,21 +49,21 @@ from dpaudit.privacy.guarantees import Guarantee
 __all__ = ["CountInSets", "count"]
 
 _PLAIN = NoNoise()
-_DEVIATIONS, _REACH = 8.0, 30.0  # of noise; beyond lies 1e-13 or less
+_DEVIATIONS, _REACH = 8.0, 30.0  # of noise; the tail beyond is 1e-13 or less
 _PER_SCALE, _MOST_POINTS = 64, 4096  # of a grid of noisy counts
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountInSets:
-    """Publish how many ones each set of elements has.
+    """Publish the number of ones in each set of elements.
 
     Reference: Keinan, Shenfeld and Ligett, "def:count-in-sets", "alg:dp-sgd".
 
     Attributes:
-        elements: How many elements the data have, each 0 or 1.
+        elements: The number of elements of the data, each 0 or 1.
         set_size: Elements of a set; the last set may have fewer.
-        noise: What is added to each count.
+        noise: The noise added to each count.
 
     Example:
         >>> mechanism = CountInSets(elements=5, set_size=2)
@@ -89,7 +90,7 @@ class CountInSets:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the noise guarantees; without noise nothing."""
+        """The guarantee of the noise; without noise (0, 1)-DP, which is none."""
         return self.noise.guarantee
 
     @property
@@ -106,7 +107,7 @@ class CountInSets:
 
     @property
     def distribution(self) -> Callable[[Records], NDArray[np.float64]]:
-        """From data to the probability of each output, 0 or 1; absent with noise."""
+        """A function from data to the outputs' probabilities; absent with noise."""
         self._finite()
         s = self.set_size
 
@@ -120,7 +121,7 @@ class CountInSets:
 
     @property
     def outputs(self) -> Callable[[int], Sequence[NDArray[np.int64]]]:
-        """From a number of elements to all outputs; absent with noise."""
+        """A function from a number of elements to all outputs; absent with noise."""
         self._finite()
         s = self.set_size
         return lambda n: list(digits([min(s, n - i) + 1 for i in range(0, n, s)]))
@@ -130,7 +131,7 @@ class CountInSets:
         return self.posterior(output).log_odds(np.arange(self.elements))
 
     def posterior(self, output: Numbers) -> ExchangeablePosterior:
-        """Return what an output says, ready to learn coins."""
+        """Return the posterior of the coins, which revealed coins can update."""
         counts = np.arange(self.set_size + 1)
         residual: Numbers = np.subtract.outer(output, counts)
         return ExchangeablePosterior(
@@ -153,7 +154,7 @@ class CountInSets:
         return LossDistribution(elements=elements, kinds=(kind,))
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
-        """Return all that outputs say: how likely each set's number of ones is."""
+        """Return the likelihood of outputs, given each set's number of ones."""
         groups = self.loss_distribution(elements).kinds[0].groups
         counts = np.arange(self.set_size + 1)
         seen = _grid(self.set_size, self.noise)
@@ -166,7 +167,7 @@ class CountInSets:
 
 
 def count(elements: int, noise: Noise = _PLAIN) -> CountInSets:
-    """Return the mechanism that publishes how many of all elements are ones.
+    """Return the mechanism that publishes the number of ones among all elements.
 
     Reference: Keinan, Shenfeld and Ligett, "subsec:symmetric-algorithms-on-01".
 
@@ -178,7 +179,7 @@ def count(elements: int, noise: Noise = _PLAIN) -> CountInSets:
 
 
 def _grid(size: int, noise: Noise) -> NDArray[np.float64]:
-    """Return noisy counts, all of them or so many that what lies between is alike."""
+    """Return noisy counts: all of them, or a grid so fine that it loses nothing."""
     match noise:
         case NoNoise():
             return np.arange(size + 1.0)

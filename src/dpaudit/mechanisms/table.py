@@ -1,12 +1,12 @@
-"""Finite mechanisms as tables of probabilities, with which anything can be checked.
+"""Finite mechanisms as tables of probabilities, against which formulas are tested.
 
-A mechanism with finitely many outputs is known completely by its distribution: for each
-data set, the probability of each output. Theory enumerates such distributions, and
-tests hold every other formula against them. ``FiniteTable`` is a mechanism on {0, 1}^n
-that is nothing but its table; what it says about each coin, and about the rest once
-some are revealed, is Bayes' rule over its 2^n rows.
+A mechanism with finitely many outputs is determined by its distribution: for each data
+set, the probability of each output. Theory enumerates such distributions, and tests
+compare every other formula with them. ``FiniteTable`` is a mechanism on {0, 1}^n
+defined by its table; the posterior of each coin, also after some are revealed, is
+Bayes' rule over its 2^n rows.
 
-Everywhere, element 0 is the lowest digit: row ``5 = 0b101`` is the data 1, 0, 1.
+Element 0 is always the lowest digit: row ``5 = 0b101`` is the data 1, 0, 1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ O_co = TypeVar("O_co", covariant=True)
 
 
 class HasDistribution(Protocol[O_co]):
-    """A mechanism with finitely many outputs, numbered alike for all data."""
+    """A mechanism with finitely many outputs, with the same numbers for all data."""
 
     def distribution(self, data: Records) -> NDArray[np.float64]:
         """Return the probability of each output."""
@@ -73,14 +73,14 @@ class FiniteTable:
             )
         if not (np.all(rows >= 0) and np.all(np.abs(rows.sum(axis=1) - 1) < 1e-9)):
             raise InvalidInputError(
-                "each of rows must hold chances, at least 0 and adding up to 1"
+                "each of rows must hold probabilities, at least 0 and adding up to 1"
             )
         rows.setflags(write=False)
         object.__setattr__(self, "rows", rows)
 
     @property
     def elements(self) -> int:
-        """How many elements the data have."""
+        """The number of elements of the data."""
         return len(self.rows).bit_length() - 1
 
     @property
@@ -89,7 +89,7 @@ class FiniteTable:
         return Pairs(x=0, y=1)
 
     def run(self, data: Records, rng: np.random.Generator) -> int:
-        """Draw the number of an output."""
+        """Return the number of a random output."""
         return int(rng.choice(self.rows.shape[1], p=self.distribution(data)))
 
     def distribution(self, data: Records) -> NDArray[np.float64]:
@@ -112,16 +112,15 @@ class FiniteTable:
         return self.posterior(output).log_odds(np.arange(self.elements))
 
     def posterior(self, output: int) -> "TablePosterior":
-        """Return what an output says, ready to learn coins."""
+        """Return the posterior of the coins, which revealed coins can update."""
         return TablePosterior(self.rows[:, output])
 
 
 @final
 class TablePosterior:
-    """Bayes' rule over all 2^n values of the coins.
+    """The posterior of the coins, by Bayes' rule over all their 2^n values.
 
-    If the output and the coins revealed cannot occur together, nothing is concluded:
-    the log-odds are 0.
+    If the output and the revealed coins cannot occur together, the log-odds are 0.
 
     Example:
         >>> parity = TablePosterior(np.array([1.0, 0.0, 0.0, 1.0]))
@@ -136,7 +135,7 @@ class TablePosterior:
         self._bits = digits([2] * n).astype(bool)
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the elements one at a time: each may tell about the next."""
+        """Yield the elements one at a time: each may be evidence about the next."""
         for i in range(self._bits.shape[1]):
             yield np.array([i])
 
@@ -145,21 +144,21 @@ class TablePosterior:
         ones = self._weights @ self._bits[:, index]
         zeros = self._weights @ ~self._bits[:, index]
         possible = (ones > 0) | (zeros > 0)
-        with np.errstate(divide="ignore"):  # log 0 = -inf is meant
+        with np.errstate(divide="ignore"):  # log 0 = -inf is intended
             return np.log(np.where(possible, ones, 1.0)) - np.log(
                 np.where(possible, zeros, 1.0)
             )
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
-        """Take note of coins, each -1 or +1."""
+        """Record revealed coins, each -1 or +1."""
         agree = (self._bits[:, index] == (np.asarray(truth) > 0)).all(axis=1)
         self._weights[~agree] = 0.0
 
     def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return each element's log-odds of +1, given all other coins, before any."""
+        """Return log-odds of +1, given all other coins; call before any reveal."""
         bit = 1 << np.arange(self._bits.shape[1])
         row = int(bit @ (np.asarray(truth) > 0))
-        with np.errstate(divide="ignore"):  # log 0 = -inf is meant
+        with np.errstate(divide="ignore"):  # log 0 = -inf is intended
             one, zero = np.log(self._weights[[row | bit, row & ~bit]])
         possible = np.maximum(one, zero) > -np.inf
         return np.where(possible, one, 0.0) - np.where(possible, zero, 0.0)
@@ -181,7 +180,7 @@ def product_distribution(
 
 
 def digits(radices: Sequence[int]) -> NDArray[np.int64]:
-    """Return the parts of each number of a product, a row for each number.
+    """Return the digits of each number in a mixed radix system, a row for each.
 
     Example:
         >>> digits([2, 3])[4]  # 4 = 0 + 2 * 2

@@ -1,1 +1,1 @@
-"""Guarantees of privacy, as values."""
+"""Privacy guarantees as immutable values."""

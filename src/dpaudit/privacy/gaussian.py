@@ -1,4 +1,4 @@
-"""The privacy of telling N(0, 1) from N(mu, 1), without cancellation.
+"""The privacy curve of N(0, 1) against N(mu, 1), computed without cancellation.
 
 With ``a = epsilon / mu - mu / 2`` and ``b = a + mu`` the smallest delta is
 ``Phi(-a) - e^epsilon Phi(-b)``. Because ``e^epsilon phi(b) = phi(a)`` it is also
@@ -6,8 +6,8 @@ With ``a = epsilon / mu - mu / 2`` and ``b = a + mu`` the smallest delta is
 tiny factor outside. Above mu = 1 the two ratios are far enough apart to be
 subtracted. Below, ``M(x)`` is the integral of ``e^(-x t - t^2 / 2)`` over ``t > 0``,
 so the difference is the integral of ``e^(-a t - t^2 / 2) (1 - e^(-mu t))``, whose
-terms are all positive; where the exponent passes -45 it is cut, and 64 Gauss nodes
-give what is left to the last digits.
+terms are all positive; it is truncated where the exponent passes -45, and 64 Gauss
+nodes give the rest to the last digits.
 
 Reference: Balle and Wang, "Improving the Gaussian mechanism for differential
 privacy", Theorem 8, https://arxiv.org/abs/1805.06530.
@@ -24,8 +24,8 @@ __all__ = ["complement_inverse", "log_deltas"]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 
-# The arguments below are rounded, and a rounding in the exponent of a normal density
-# grows with it: up to 4e-13 where the density is 1e-300.
+# The arguments below are rounded, and rounding in the exponent of a normal density has
+# a relative effect that grows with the exponent: up to 4e-13 at a density of 1e-300.
 SLACK = 2e-12
 
 

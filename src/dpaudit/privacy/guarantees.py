@@ -1,22 +1,21 @@
-"""Guarantees: what a mechanism is claimed to satisfy, and for which neighbours.
+"""Privacy guarantees: pure, approximate and Gaussian DP, privacy curves, adjacency.
 
-A guarantee limits what one record can change, and "change" is one of three things
-(``Adjacency``). The same mechanism has another epsilon under each of them, so a
-guarantee carries its adjacency and an audit must play the game that belongs to it.
+A guarantee limits the effect of changing one record, and there are three kinds of
+change (``Adjacency``). The epsilon of a mechanism differs between them, so a guarantee
+carries its adjacency and an audit must play the corresponding game.
 
-Every guarantee answers the same questions: which delta it implies at an epsilon
-(``delta_at``), which epsilon at a delta (``epsilon_at``), how small a false-positive
-rate can be at a given probability of detection (``complement_inverse``, and
-``complement_inverses`` for many), and at which pairs (epsilon, delta) to test it
-(``points``). Where an answer must be rounded it is rounded so that the claim gets
-weaker: deltas and epsilons up, false-positive rates down. A test built on them rejects
-a little less.
+Every guarantee has the same methods: the delta it implies at an epsilon (``delta_at``),
+the epsilon at a delta (``epsilon_at``), the smallest possible false-positive rate at a
+given power (``complement_inverse``, and ``complement_inverses`` for many), and the
+(epsilon, delta) pairs at which to test it (``points``). Results are rounded so that the
+claim gets weaker: deltas and epsilons up, false-positive rates down. A test built on
+them rejects slightly less.
 
-``PrivacyCurve`` is a whole curve, as the finitely many pairs at which it is known to
-hold: "the mechanism is (epsilons[j], deltas[j])-DP for every j". The pairs may come
-from an accountant or from a conversion; nothing is assumed between them but what they
-imply. That is the chord, because the smallest delta of any mechanism is convex in
-``e^epsilon``, so every subset of a valid curve is a valid curve, only weaker.
+``PrivacyCurve`` is a whole curve, given by finitely many known pairs: "the mechanism is
+(epsilons[j], deltas[j])-DP for every j". The pairs may come from an accountant or from
+a conversion; between them only what they imply is assumed. That is the chord, because
+the smallest delta of any mechanism is convex in ``e^epsilon``, so every subset of a
+valid curve is a valid curve, only weaker.
 
 Reference: the geometry is in ``lines``; Doroshenko et al., "Connect the dots",
 https://arxiv.org/abs/2207.04380, show that the chords are attained.
@@ -45,17 +44,17 @@ __all__ = [
     "rounded_up",
 ]
 
-_SMALLEST_POSITIVE = 5e-324  # what is positive must not be rounded to zero
+_SMALLEST_POSITIVE = 5e-324  # a positive delta must not be rounded to zero
 
 
 class Adjacency(StrEnum):
-    """What may be done to one record to get from a data set to its neighbour.
+    """The change of one record that makes two data sets neighbours.
 
     Attributes:
-        ADD_REMOVE: The record is there or it is not.
+        ADD_REMOVE: The record is added or removed.
         REPLACE_ONE: The record is replaced by any other.
-        ZERO_OUT: The record is replaced by a null record that adds nothing, so the
-            size of the data does not change.
+        ZERO_OUT: The record is replaced by a null record that contributes nothing, so
+            the size of the data does not change.
 
     Example:
         >>> Adjacency("add-remove") is Adjacency.ADD_REMOVE
@@ -68,14 +67,14 @@ class Adjacency(StrEnum):
 
     @property
     def plain(self) -> str:
-        """What is done to it, in plain words, where records are protected."""
+        """The adjacency in plain words, if the protected unit is a record."""
         return self.described("record")
 
     def described(self, record: str) -> str:
-        """Return what is done to it, in plain words.
+        """Return the adjacency in plain words.
 
         Args:
-            record: What is protected.
+            record: The protected unit.
         """
         return _PLAIN_WORDS[self].format(record=record)
 
@@ -128,11 +127,11 @@ class ApproxDP:
         return lines.epsilon_at([self.epsilon], [self.delta], delta)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false-positive rate of a test with this power."""
+        """Return the smallest false-positive rate of a test with this power."""
         return lines.complement_inverse(*self.points(), probability)
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many probabilities, made ready once."""
+        """Return a vectorised ``complement_inverse``, prepared once."""
         return lines.complement_inverses(*self.points())
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -177,11 +176,11 @@ class PureDP:
         return self._approx().epsilon_at(delta)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false-positive rate of a test with this power."""
+        """Return the smallest false-positive rate of a test with this power."""
         return self._approx().complement_inverse(probability)
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many probabilities, made ready once."""
+        """Return a vectorised ``complement_inverse``, prepared once."""
         return lines.complement_inverses(*self.points())
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -195,10 +194,10 @@ class PureDP:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianDP:
-    """mu-Gaussian privacy: no better told apart than N(0, 1) from N(mu, 1).
+    """mu-Gaussian DP: neighbours as hard to distinguish as N(0, 1) and N(mu, 1).
 
     Attributes:
-        mu: Distance of the two normal distributions.
+        mu: Distance between the means of the two normal distributions.
         adjacency: Which data sets are neighbours.
 
     Example:
@@ -232,24 +231,24 @@ class GaussianDP:
         _validate.probability("delta", delta)
         if delta == 0 and self.mu > 0:
             return inf
-        # The delta there is below Phi(-39), less than the least positive float.
+        # The delta there is below Phi(-39), less than the smallest positive float.
         largest = self.mu * (39 + self.mu / 2)
         return lines.smallest_epsilon(self.delta_at, delta, largest=largest)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false-positive rate of a test with this power."""
+        """Return the smallest false-positive rate of a test with this power."""
         _validate.probability("probability", probability)
         return float(gaussian.complement_inverse(np.array(probability), mu=self.mu))
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many probabilities, made ready once."""
+        """Return a vectorised ``complement_inverse``, prepared once."""
         return partial(gaussian.complement_inverse, mu=self.mu)
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the epsilons and deltas at which to test the claim.
 
-        400 epsilons, evenly spaced from 0 to where delta is 1e-100: no p-value that
-        anyone reads can turn on a smaller one.
+        400 epsilons, evenly spaced from 0 to where delta is 1e-100: a smaller delta
+        affects no p-value of practical size.
         """
         if self.mu == 0:
             return np.zeros(1), np.zeros(1)
@@ -338,7 +337,7 @@ class PrivacyCurve:
         """Return a delta at which the pairs imply this epsilon.
 
         It is the smallest one if the pairs are convex in ``e^epsilon``, as those of
-        an accountant are, and otherwise an upper value.
+        an accountant are, and otherwise an upper bound on it.
         """
         _validate.nonnegative("epsilon", epsilon)
         return lines.delta_at(*self._pairs(), epsilon)
@@ -348,11 +347,11 @@ class PrivacyCurve:
         return lines.epsilon_at(*self._pairs(), delta)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false-positive rate of a test with this power."""
+        """Return the smallest false-positive rate of a test with this power."""
         return lines.complement_inverse(self.epsilons, self.deltas, probability)
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many probabilities, made ready once."""
+        """Return a vectorised ``complement_inverse``, prepared once."""
         return lines.complement_inverses(self.epsilons, self.deltas)
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -364,7 +363,7 @@ class PrivacyCurve:
 
 
 def rounded_up(deltas: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lift computed deltas until they are positive, at most one and never increase."""
+    """Return deltas rounded up to be positive and nonincreasing, and at most one."""
     lifted = np.clip(deltas, np.finfo(np.float64).tiny, 1.0)
     return np.maximum.accumulate(lifted[::-1])[::-1]
 

@@ -1,17 +1,16 @@
-"""What the pairs (epsilon, delta) of a guarantee imply about each other.
+"""What the (epsilon, delta) pairs of a guarantee imply for other epsilons and deltas.
 
-A mechanism that is (epsilon, delta)-DP cannot be told from its neighbour better than
-a trade-off function allows: a test with false alarm rate ``x`` misses at a rate of at
-least ``f(x) = max(0, 1 - delta - e^epsilon x, e^-epsilon (1 - delta - x))``. The two
-lines mirror each other because the claim holds for both orders of the neighbours.
-Everything here is geometry of such lines.
+(epsilon, delta)-DP limits by a trade-off function how well the outputs on neighbours
+can be distinguished: a test with false-positive rate ``x`` has a false-negative rate of
+at least ``f(x) = max(0, 1 - delta - e^epsilon x, e^-epsilon (1 - delta - x))``. The two
+lines mirror each other because the claim holds for both orders of the neighbours. All
+functions here compute with such lines.
 
 The smallest delta at another epsilon is the hockey-stick divergence ``sup_x 1 - f(x) -
-e^epsilon x`` there. It is convex in ``e^epsilon``, so a chord between two pairs that
-hold lies above it. Left of the first pair its maximum sits at the corner ``f(x) = x``
-of the first line and its mirror image, which makes it one more line in ``e^epsilon``,
-reaching delta = 1 at ``e^epsilon = -1``. Right of the last pair nothing forces delta
-to fall.
+e^epsilon x`` there. It is convex in ``e^epsilon``, so a chord between two valid pairs
+lies above it. Left of the first pair the supremum is at the corner ``f(x) = x`` of the
+first line and its mirror image, which makes it another line in ``e^epsilon``, reaching
+delta = 1 at ``e^epsilon = -1``. Right of the last pair delta need not decrease.
 
 Reference: Dong, Roth and Su, "Gaussian differential privacy", Propositions 2.5 and
 2.12, https://arxiv.org/abs/1905.02383.
@@ -39,7 +38,7 @@ __all__ = [
 Pair = tuple[float, float]
 Rates = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-_RELATIVE = 1e-12  # rounding of an exponential and a product, with room to spare
+_RELATIVE = 1e-12  # more than the rounding of an exponential and a product
 _ABSOLUTE = 1e-15  # rounding of a difference of numbers below one
 
 
@@ -58,7 +57,7 @@ def delta_of(pair: Pair, epsilon: float) -> float:
 
 
 def delta_between(left: Pair, right: Pair, epsilon: float) -> float:
-    """Return the delta of the chord, straight in e^epsilon, between two pairs."""
+    """Return the delta on the chord, linear in e^epsilon, between two pairs."""
     weight = expm1(epsilon - right[0]) / expm1(left[0] - right[0])
     return right[1] + (left[1] - right[1]) * weight
 
@@ -66,7 +65,7 @@ def delta_between(left: Pair, right: Pair, epsilon: float) -> float:
 def delta_at(
     epsilons: Sequence[float], deltas: Sequence[float], epsilon: float
 ) -> float:
-    """Return a delta at which pairs, with rising epsilons, imply an epsilon."""
+    """Return the delta at an epsilon implied by pairs with increasing epsilons."""
     after = bisect_left(epsilons, epsilon)
     if after == len(epsilons):
         return deltas[-1]
@@ -79,7 +78,7 @@ def delta_at(
 def epsilon_at(
     epsilons: Sequence[float], deltas: Sequence[float], delta: float
 ) -> float:
-    """Return the ``smallest_epsilon`` at a delta that pairs imply."""
+    """Return the smallest epsilon at a delta implied by pairs."""
     return smallest_epsilon(
         lambda epsilon: delta_at(epsilons, deltas, epsilon), delta, largest=epsilons[-1]
     )
@@ -96,14 +95,14 @@ def complement_inverse(
 def complement_inverses(
     epsilons: NDArray[np.float64], deltas: NDArray[np.float64]
 ) -> Rates:
-    """Return what ``complement_inverse`` is of many probabilities, made ready once.
+    """Return a vectorised ``complement_inverse``, prepared once for repeated use.
 
-    Each pair asks for ``x >= (probability - delta) e^-epsilon`` and for
-    ``x >= 1 - delta - e^epsilon (1 - probability)``; the largest demand counts.
+    Each pair requires ``x >= (probability - delta) e^-epsilon`` and
+    ``x >= 1 - delta - e^epsilon (1 - probability)``; the largest bound counts.
     """
     rest, shallow = 1 - deltas, np.exp(-epsilons)
     # Capped so that infinity times zero does not arise; e^700 times the smallest
-    # positive 1 - probability is still far above one, where this line asks for nothing.
+    # positive 1 - probability is still far above one, where this bound is negative.
     steep = np.exp(np.minimum(epsilons, 700.0))
 
     def rates(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -118,10 +117,9 @@ def complement_inverses(
 def smallest_epsilon(
     delta_at: Callable[[float], float], delta: float, *, largest: float
 ) -> float:
-    """Return an epsilon at which ``delta_at`` was seen to be at most ``delta``.
+    """Return the smallest epsilon with ``delta_at`` at most ``delta``, rounded up.
 
-    It is the smallest one but for one part in 10^12, and infinity if ``largest`` is
-    not enough.
+    Within one part in 10^12; infinity if even ``largest`` does not suffice.
     """
     _validate.probability("delta", delta)
     if delta_at(0.0) <= delta:

@@ -1,1 +1,1 @@
-"""What was found, for people: pictures; they need the extra ``report``."""
+"""Reports and pictures of results for readers; they need the extra ``report``."""

@@ -1,4 +1,4 @@
-"""Axes of pictures: where a value stands, and which values are named."""
+"""Axes of pictures: the positions of values, and the ticks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _WIDE = 1e4
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Even:
-    """An axis on which equal differences look equal.
+    """A linear axis.
 
     Example:
         >>> Even(low=0.0, high=2.3).ticks()
@@ -34,11 +34,11 @@ class Even:
     high: float
 
     def share(self, value: float) -> float:
-        """Return how far along the axis a value stands: 0 is its low end."""
+        """Return the position of a value on the axis: 0 is the low end, 1 the high."""
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, most: int = 6) -> tuple[tuple[float, str], ...]:
-        """Return a few round values on the axis, with their names."""
+        """Return a few round values on the axis, with their labels."""
         rough = (self.high - self.low) / most
         unit = 10.0 ** floor(log10(rough))
         step = next(s * unit for s in _STEPS if s * unit >= rough * (1 - 1e-9))
@@ -50,9 +50,9 @@ class Even:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """An axis on which equal factors look equal; what is zero or less stands below it.
+    """A logarithmic axis; values of zero or less are below it.
 
-    Named are powers of ten, or the numbers that were tried, if there are such.
+    Its ticks are powers of ten, or the numbers that were tried, if any are given.
 
     Example:
         >>> Factors(low=1e-4, high=1.0).ticks()
@@ -67,13 +67,13 @@ class Factors:
     tried: tuple[int, ...] = ()
 
     def share(self, value: float) -> float:
-        """Return how far along the axis a value stands: 0 is its low end."""
+        """Return the position of a value on the axis: 0 is the low end, 1 the high."""
         if value <= 0:
             return -inf
         return log10(value / self.low) / log10(self.high / self.low)
 
     def ticks(self, most: int = 7) -> tuple[tuple[float, str], ...]:
-        """Return the values that are named, with their names."""
+        """Return the values of the ticks, with their labels."""
         if self.tried:
             return tuple((float(each), f"{each}") for each in self.tried)
         first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
@@ -89,15 +89,15 @@ Values: TypeAlias = Sequence[float] | NDArray[np.float64]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A frame with two axes; its verbs turn values into marks.
+    """A frame with two axes; its methods turn values into marks.
 
     Attributes:
         x: The axis from left to right.
         y: The axis from bottom to top.
-        x_name: What the first shows.
-        y_name: What the second shows.
-        width: Of the whole picture.
-        height: Of the whole picture.
+        x_name: The label of the x axis.
+        y_name: The label of the y axis.
+        width: Width of the whole picture.
+        height: Height of the whole picture.
     """
 
     x: Axis
@@ -108,7 +108,7 @@ class Plot:
     height: float = _HEIGHT
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a pair of values stands in the picture."""
+        """Return the coordinates of a pair of values in the picture."""
         across, up = self.x.share(x), self.y.share(y)
         return _LEFT + across * self._wide, self._base - up * self._high
 
@@ -134,7 +134,7 @@ class Plot:
         return self.line([self.x.low, self.x.high], [y, y], look)
 
     def picture(self, marks: str, *, title: str, description: str) -> Picture:
-        """Return grid, names, and the marks within the frame."""
+        """Return a picture of grid, axis labels, and the marks within the frame."""
         frame = svg.group(
             marks,
             left=_LEFT,
@@ -188,7 +188,7 @@ class Plot:
 
 
 def thinned(total: int, most: int) -> list[int]:
-    """Return at most so many of the numbers below a total, the last among them.
+    """Return at most ``most`` numbers below a total, evenly spaced, with the last.
 
     Example:
         >>> thinned(5, 10), thinned(101, 3)

@@ -1,11 +1,11 @@
 """A figure: a picture with its legend, its caption and its numbers.
 
-A picture never stands alone. It has a title and a description for who cannot see it, a
-legend and a caption, and on a page its numbers in a table. On a page these are the
-page's own text; ``Figure.write`` makes an SVG file of its own of them, which brings
-paper and style along. Both take colours from ``style.css``, for light and for dark. The
-same values give the same bytes. A figure that a result has nothing to show in is left
-out, and one sentence says why.
+A picture always has a title and a description for screen readers, a legend and a
+caption, and on a page its numbers in a table. On a page these are the page's own text;
+``Figure.write`` puts them into an SVG file of their own, with background and style.
+Both take colours from ``style.css``, for light and dark mode. The same values give the
+same bytes. A figure for which a result has no data is left out, and one sentence gives
+the reason.
 """
 
 import re
@@ -19,16 +19,17 @@ from dpaudit import _files
 from dpaudit.errors import InvalidInputError, printable
 from dpaudit.reporting import svg
 from dpaudit.reporting.numbers import typeset
+from dpaudit.reporting.pdf import pdf
 from dpaudit.reporting.svg import Picture
 
 __all__ = ["Figure", "LeftOut", "Mark", "Table", "style_sheet"]
 
-_SUFFIX: Final = ".svg"
-_EDGE: Final = 18.0  # of paper around everything
-_LINE: Final = 14.0  # from one line of a caption to the next
-_ROW: Final = 22.0  # from one row of the legend to the next
-_TITLE: Final = 24.0  # from one line of a heading to the next
-_HEADING_LETTER, _LETTER, _SMALL_LETTER = 12.6, 8.2, 7.25  # wide, at most
+_SUFFIXES: Final = (".svg", ".pdf")
+_EDGE: Final = 18.0  # margin around everything
+_LINE: Final = 14.0  # line height of a caption
+_ROW: Final = 22.0  # row height of the legend
+_TITLE: Final = 24.0  # line height of a heading
+_HEADING_LETTER, _LETTER, _SMALL_LETTER = 12.6, 8.2, 7.25  # largest widths
 
 
 @final
@@ -37,8 +38,8 @@ class Table:
     """Numbers of a figure, as text.
 
     Attributes:
-        head: What each column holds.
-        rows: One text for each column.
+        head: The heading of each column.
+        rows: The rows, with one text for each column.
     """
 
     head: tuple[str, ...]
@@ -51,8 +52,8 @@ class Mark:
     """One entry of a legend.
 
     Attributes:
-        sample: How it is drawn, in a box of ``svg.SAMPLE``.
-        words: What it stands for.
+        sample: The drawn sample, in a box of ``svg.SAMPLE``.
+        words: Its meaning.
     """
 
     sample: str
@@ -60,20 +61,20 @@ class Mark:
 
     @classmethod
     def line(cls, look: str, words: str) -> Self:
-        """Return the entry of a line."""
+        """Return the legend entry of a line."""
         middle = svg.SAMPLE[1] / 2
         sample = svg.path([(1, middle), (svg.SAMPLE[0] - 1, middle)], look)
         return cls(sample=sample, words=words)
 
     @classmethod
     def area(cls, look: str, words: str) -> Self:
-        """Return the entry of an area."""
+        """Return the legend entry of an area."""
         sample = svg.rect(2, 1, svg.SAMPLE[0] - 4, svg.SAMPLE[1] - 2, look)
         return cls(sample=sample, words=words)
 
     @classmethod
     def dot(cls, look: str, words: str) -> Self:
-        """Return the entry of a mark at one point."""
+        """Return the legend entry of a mark at one point."""
         sample = svg.dot(svg.SAMPLE[0] / 2, svg.SAMPLE[1] / 2, look)
         return cls(sample=sample, words=words)
 
@@ -81,15 +82,15 @@ class Mark:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A picture, its words and its numbers.
+    """A picture, its text and its numbers.
 
     Attributes:
-        name: Its address within a page.
-        heading: What it is about.
+        name: Its anchor within a page.
+        heading: Its subject.
         picture: The picture.
-        legend: What its marks stand for.
-        caption: What to see in it, and what it does not say; one paragraph each.
-        table: Its numbers; None where the picture shows them itself.
+        legend: The meanings of its marks.
+        caption: How to read it, and what it does not show, in paragraphs.
+        table: Its numbers; None if the picture itself shows them.
     """
 
     name: str
@@ -125,21 +126,25 @@ class Figure:
         )
 
     def write(self, path: str | Path) -> None:
-        """Write the figure as an SVG file; one that is there is replaced, in one go.
+        """Write the figure as SVG or PDF, atomically replacing an existing file.
 
         Raises:
             InvalidInputError: The suffix is another one.
         """
-        if Path(path).suffix.lower() != _SUFFIX:
+        suffix = Path(path).suffix.lower()
+        if suffix not in _SUFFIXES:
             raise InvalidInputError(
-                f"a picture is an SVG file, so path must end in .svg, got path="
-                f"{str(path)!r}; for other formats convert the file, or print it from "
-                "a browser"
+                f"a picture is an SVG or PDF file, so path must end in .svg or .pdf, "
+                f"got path={str(path)!r}; for other formats convert the file, or print "
+                "it from a browser"
             )
-        _files.write(path, self.document())
+        document = self.document()
+        content = document.encode() if suffix == ".svg" else pdf(document)
+        with _files.whole_file(path) as draft:
+            draft.write_bytes(content)
 
     def _legend(self, y: float) -> tuple[str, float]:
-        """Return the legend from a height on, and where what follows begins."""
+        """Return the legend, which starts at ``y``, and the y of the text below it."""
         x, parts = _EDGE, []
         for mark in self.legend:
             words = typeset(mark.words)
@@ -155,11 +160,11 @@ class Figure:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A figure that the result has nothing to show in.
+    """A figure for which the result has no data.
 
     Attributes:
-        heading: What it would have been about.
-        why: One sentence.
+        heading: Its subject.
+        why: The reason, in one sentence.
     """
 
     heading: str
@@ -167,13 +172,13 @@ class LeftOut:
 
 
 def style_sheet() -> str:
-    """Return the colours, light and dark, and how marks are drawn with them."""
+    """Return the style sheet: colours, light and dark, and rules for marks."""
     folder = resources.files("dpaudit.reporting")
     return (folder / "style.css").read_text(encoding="utf-8")
 
 
 def _standing_alone() -> str:
-    """Return the style of marks with colours put in: not all that draw know variables.
+    """Return the style of marks with colours put in: some renderers lack variables.
 
     Without variables the dark colours need rules of their own.
     """

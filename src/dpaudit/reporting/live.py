@@ -1,4 +1,4 @@
-"""A long run, as it goes: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a long run: a bar on a terminal, otherwise a line every few seconds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 __all__ = ["Show", "Speed", "shown", "watched"]
 
 LINE_SECONDS: Final = 10.0  # between plain lines
-Show: TypeAlias = Callable[[int, int, str], None]  # done, of how many, in a line
+Show: TypeAlias = Callable[[int, int, str], None]  # number done, total, line of text
 
 
 @dataclass(slots=True)
 class Speed:
-    """How fast a run goes, since watching began.
+    """The speed of a run, since the first call.
 
     Attributes:
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -28,12 +28,12 @@ class Speed:
     _at_first: int | None = field(default=None)
 
     def parts(self, done: int, total: int, ones: str) -> list[str]:
-        """Return the speed and the time left in words; none until some are done.
+        """Return the speed and the time left as text; nothing until some are done.
 
         Args:
-            done: How many are done.
-            total: Of how many.
-            ones: What they are.
+            done: How many items are done.
+            total: The number of all items.
+            ones: The name of the items, in the plural.
         """
         if self._at_first is None:
             self._began, self._at_first = self.clock(), done
@@ -51,12 +51,12 @@ def watched(
     """Show on standard error how many rows are done.
 
     Args:
-        doing: What is being done, in a word or two.
+        doing: The activity, in a word or two.
         total: How many rows there are.
-        console: Where to show it instead.
+        console: The console to use instead of standard error.
 
     Yields:
-        What is told of rows that were done since it was told last.
+        A function to call with the number of rows done since its last call.
     """
     speed, done = Speed(), 0
     with shown(console) as show:
@@ -73,7 +73,7 @@ def watched(
 
 @contextmanager
 def shown(console: "Console | None" = None) -> Iterator[Show]:
-    """Yield what shows how far a run is; of a line, what follows "; " stands below."""
+    """Yield a function that shows progress; text after "; " goes below the bar."""
     from rich.console import Console  # noqa: PLC0415 (slow to import)
 
     console = console or Console(stderr=True)

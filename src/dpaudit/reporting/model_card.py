@@ -1,17 +1,17 @@
-"""The section of a model card that says what an audit showed, in Markdown.
+"""The section of a model card with the result of an audit, in Markdown.
 
-A model card is read by people who have a minute. So the section begins with the first
-screen; below it are the numbers that the verdict depends on, what it assumes, what was
-not exercised, and what to cite. Of an invalid run it holds no number about the claim.
-Whatever a design or a remark holds is text, and is escaped.
+Readers of a model card have a minute. So the section begins with the first screen;
+below it are the numbers that the verdict depends on, the assumptions, what was not
+exercised, and what to cite. For an invalid run it gives no number about the claim. The
+content of a design or a remark is text, and is escaped.
 
 One training run can be audited against several adversaries at once, such as one who
 sees every iterate and one who has only the final model. The section then begins with a
-row for each, so that the result for one is not taken for that of all.
+row for each, so that the result for one is not mistaken for that of all.
 
 Hugging Face's cards also have metadata (``model-index``) for results that leaderboards
 rank: a metric of a task on a data set. A lower bound on epsilon belongs to no data set,
-and a violation that was not found is no merit, so none is written.
+and an undetected violation is no merit, so no metadata are written.
 """
 
 import re
@@ -52,9 +52,9 @@ def model_card_section(result: Result, *others: Result, level: int = 2) -> str:
     r"""Return the section of a model card, in Markdown.
 
     Args:
-        result: Of any audit. One of training takes some seconds to explain.
-        others: Results of other observers of the same training.
-        level: Of the section's heading, from 1 to 5; to 4 for several observers.
+        result: The result of any audit; a training run takes seconds to explain.
+        others: Results for other adversaries of the same training run.
+        level: Level of the section's heading, from 1 to 5; to 4 if there are others.
 
     Example:
         >>> from dpaudit import Design, OneRun, PureDP
@@ -120,9 +120,9 @@ def _together(results: tuple[Result, ...]) -> str:
         (Verdict.CLAIM_REFUTED, "A claim that is refuted for one does not hold."),
         (Verdict.FAULT_FOUND, "What the accountant proved does not apply."),
     ):
-        found = sum(each.verdict is verdict for each in results)
-        if found:
-            who = f"{found} of {len(results)} adversaries of one training run"
+        number = sum(each.verdict is verdict for each in results)
+        if number:
+            who = f"{number} of {len(results)} adversaries of one training run"
             return f"{capital(verdict)} for {who}. {means}"
     return (
         f"One training run, audited against {len(results)} adversaries. The claim was "
@@ -142,7 +142,7 @@ def _observers(results: tuple[Result, ...]) -> str:
 
 
 def _numbers(result: Result) -> tuple[str, str]:
-    """Return the bound and the p-value, where they say something about the claim."""
+    """Return the bound and the p-value as text, if they apply to the claim."""
     if result.verdict is Verdict.INVALID_RUN:
         return "nothing", "none"
     p_value = f"p {result.claim_test.p_text}"
@@ -170,7 +170,7 @@ def _confidence(results: tuple[Result, ...]) -> str:
 
 
 def _is_low(result: Result) -> bool:
-    """Return whether little was shown from the final model."""
+    """Return whether an audit of the final model did not refute the claim."""
     final = result.design.threat_model is ThreatModel.FINAL_MODEL
     return final and result.verdict not in (Verdict.INVALID_RUN, Verdict.CLAIM_REFUTED)
 
@@ -239,7 +239,7 @@ def _citations(audit: Result) -> str:
 
 
 def _text(words: str) -> str:
-    r"""Return text that Markdown takes as such, on one line.
+    r"""Return text on one line, with Markdown's special characters escaped.
 
     Example:
         >>> print(_text("1. a|b <b>*c*</b>"))
@@ -247,5 +247,5 @@ def _text(words: str) -> str:
     """
     line = " ".join(words.split())
     line = re.sub(r"([\\`*_{}\[\]<>#|~$&!])", r"\\\1", line)
-    # What would begin a list or a rule, if it stood at the beginning of a line.
+    # Escape what would begin a list or a rule at the beginning of a line.
     return re.sub(r"^([-+=])|^(\d+)([.)](?= |$))", r"\2\\\1\3", line)

@@ -1,8 +1,8 @@
-"""Numbers and words as the report sets them: none says more than was shown.
+"""Format numbers and text for reports, never overstating a result.
 
-Lower bounds are rounded down. Powers of ten are written as such, an infinite epsilon as
-the sign for it, and a minus is a minus, not a hyphen. The library's plain words get
-Greek letters and whole sentences.
+Lower bounds are rounded down. Powers of ten are written as such, infinity as its
+symbol, and a minus is a minus sign, not a hyphen. In text, names such as epsilon become
+Greek letters, and phrases become whole sentences.
 """
 
 import re
@@ -25,7 +25,7 @@ _LARGE, _SMALL = 1e4, 1e-3
 
 
 def plain(value: float, digits: int = 3) -> str:
-    """Return an epsilon, or any number of its kind, to three places.
+    """Return an epsilon, or a similar number, to three decimals.
 
     Example:
         >>> plain(1.23456), plain(-0.5), plain(float("inf")), plain(123456789.0)
@@ -40,7 +40,7 @@ def plain(value: float, digits: int = 3) -> str:
 
 
 def signed(value: float) -> str:
-    """Return a change, with its sign.
+    """Return a change with its sign.
 
     Example:
         >>> signed(0.25), signed(-0.25), signed(0.0)
@@ -51,7 +51,7 @@ def signed(value: float) -> str:
 
 
 def at_least(value: float) -> str:
-    """Return a lower bound, rounded down.
+    """Return a lower bound, rounded down to three decimals.
 
     Example:
         >>> at_least(1.2349), at_least(float("inf"))
@@ -63,7 +63,7 @@ def at_least(value: float) -> str:
 
 
 def scientific(value: float, digits: int = 3) -> str:
-    """Return a delta, an alpha or a large number, with a power of ten if that helps.
+    """Return a delta, an alpha or a large number, with a power of ten if suitable.
 
     Example:
         >>> scientific(1e-5), scientific(2.5e-6), scientific(0.05), scientific(0.0)
@@ -91,7 +91,7 @@ def count(value: int) -> str:
 
 
 def superscript(power: int) -> str:
-    """Return a power as it stands after its base.
+    """Return an exponent in superscript digits.
 
     Example:
         >>> "10" + superscript(-12)
@@ -109,7 +109,7 @@ _APOSTROPHE = re.compile(r"(?<=\w)'")
 
 
 def typeset(text: str) -> str:
-    """Return a text with letters for epsilon and its kin, and powers of ten.
+    """Return a text with Greek letters for names such as epsilon, and powers of ten.
 
     Example:
         >>> typeset("epsilon is 2 at delta = 1e-05, as noise_epsilon says").replace(
@@ -120,12 +120,12 @@ def typeset(text: str) -> str:
     quoted = quoted.replace(">=", "≥")
     lettered = _WORD.sub(lambda found: _LETTERS[found[0]], quoted)
     powered = _SMALL_NUMBER.sub(lambda found: scientific(float(found[0])), lettered)
-    # What is equal to what stays on one line.
+    # Keep an equation on one line.
     return _EQUALS.sub("\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", powered)
 
 
 def sentence(text: str) -> str:
-    """Return a typeset text that begins and ends as a sentence does.
+    """Return a typeset text with an initial capital and a final full stop.
 
     Example:
         >>> sentence("use more canaries")
@@ -133,5 +133,5 @@ def sentence(text: str) -> str:
     """
     shown = typeset(text)
     ended = shown if shown.endswith((".", "!", "?", "…")) else f"{shown}."
-    # A Greek letter stays small.
+    # A Greek letter stays lower case.
     return ended if ended[:1] in _LETTERS.values() else ended[:1].upper() + ended[1:]

@@ -1,9 +1,9 @@
-"""The picture of a plan: what was compared, against the canaries per coordinate.
+"""The picture of a plan: the options compared, by canaries per coordinate.
 
-One line for guesses all at once and one for rounds. If the plan is for faults, the
-factor on the noise that is caught; if it is for the bound, its mean, the plan with its
-spread, a standard deviation up and down, and the ceiling, if it is known. Lines differ
-by their marks and dashes as well as by colour.
+There is one line for guesses all at once and one for rounds. A plan for faults shows
+the detectable factor on the noise; a plan for the bound shows its mean, for the chosen
+option plus and minus a standard deviation, and the ceiling, if known. Lines differ by
+their marks and dashes as well as by colour.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ def plan_figure(plan: Plan, *, most: Estimate | None = None) -> Figure:
     """Return the picture of a plan.
 
     Args:
-        plan: What to draw.
-        most: What no valid audit of the plan's canaries exceeds in half of its runs, if
-            that is to be drawn too; in a plan for faults it is not.
+        plan: The plan to draw.
+        most: The value that no valid audit of the plan's canaries exceeds in half of
+            its runs, to draw it too; ignored in a plan for faults.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -52,7 +52,7 @@ def plan_figure(plan: Plan, *, most: Estimate | None = None) -> Figure:
     plot, kinds, caption = _plot(plan, most), _kinds(plan), _caption(plan)
     if most is not None:
         caption += (f"The bar above it: {no_more_than(most)}",)
-    # What was tried is drawn over what limits it.
+    # Draw the options over their limits.
     marks = [_limits(plan, plot), *(kind.marks(plot) for kind in kinds)]
     marks += [_most(plan, plot, most), _chosen(plan, plot)]
     heading = f"What to expect of an audit of {count(plan.coordinates)} coordinates"
@@ -75,9 +75,9 @@ class _Kind:
     """The line of one kind of rules.
 
     Attributes:
-        words: What it shows.
-        look: The class of the style that it is drawn by.
-        shape: What marks its points.
+        words: The text of its legend.
+        look: The style class of the line.
+        shape: Draws the marks of its points.
         points: Pairs of values.
     """
 
@@ -105,7 +105,7 @@ class _Kind:
 def _plot(plan: Plan, most: Estimate | None) -> Plot:
     sizes = sorted({plan.per_coordinate, *(p.per_coordinate for p in plan.candidates)})
     if len(sizes) == 1:
-        sizes.append(2 * sizes[0])  # one name alone gives no scale
+        sizes.append(2 * sizes[0])  # a single tick gives no scale
     levels = [_level(plan, each) or 0.0 for each in plan.candidates]
     if _for_faults(plan):
         y = Even(low=1.0, high=1.08 * max(2.0, *levels, plan.fault or 0.0))
@@ -130,7 +130,7 @@ def _for_faults(plan: Plan) -> bool:
 
 def _shown(plan: Plan) -> str:
     return (
-        "noise caught if it is too small by"
+        "detectable factor on the noise"
         if _for_faults(plan)
         else "mean lower bound on epsilon"
     )
@@ -141,10 +141,10 @@ def _level(plan: Plan, candidate: Candidate) -> float | None:
 
 
 def _known_limits(plan: Plan) -> list[tuple[str, float, str, str]]:
-    """Return what no audit exceeds, where it is known and finite.
+    """Return the limits that no audit exceeds, where they are known and finite.
 
-    Each with its look and the end of its line that is named: not the same, so that
-    names stay apart where the levels are close.
+    Each has its look and the end of its line for the label: different ends, so that
+    labels stay apart if the levels are close.
     """
     limits = (
         ("no audit reliably shows more than", plan.ceiling, "ceiling", "start"),
@@ -168,7 +168,7 @@ def _limits(plan: Plan, plot: Plot) -> str:
 
 
 def _most(plan: Plan, plot: Plot, most: Estimate | None) -> str:
-    """Return a bar over the plan: what no audit of its canaries exceeds."""
+    """Return a bar over the plan: the level that no audit of its canaries exceeds."""
     if most is None:
         return ""
     x, y = plot.at(plan.per_coordinate, most.value)
@@ -176,12 +176,12 @@ def _most(plan: Plan, plot: Plot, most: Estimate | None) -> str:
 
 
 def _kinds(plan: Plan) -> list[_Kind]:
-    """Return a line for each kind of rules of which something is known."""
+    """Return a line for each kind of rules with known levels."""
     kinds = (
         (AdaptiveRounds, "in rounds", "rounds", svg.dot),
         (OneRun, "at once (exact)", "once", svg.square),
     )
-    found = []
+    drawn = []
     for kind, words, look, shape in kinds:
         points = {
             float(each.per_coordinate): level
@@ -193,12 +193,12 @@ def _kinds(plan: Plan) -> list[_Kind]:
             line = _Kind(
                 words=words, look=look, shape=shape, points=tuple(points.items())
             )
-            found.append(line)
-    return found
+            drawn.append(line)
+    return drawn
 
 
 def _chosen(plan: Plan, plot: Plot) -> str:
-    """Return the mark of the plan, with its spread if it is one of bounds."""
+    """Return the mark of the plan, with its spread if the plan is for the bound."""
     level = _chosen_level(plan)
     if level is None:
         return ""
@@ -222,7 +222,7 @@ def _upright(x: float, low: float, high: float) -> str:
 
 def _chosen_mark(plan: Plan) -> Mark:
     if _chosen_level(plan) is None:
-        return Mark(sample="", words="this plan catches nothing")
+        return Mark(sample="", words="this plan detects nothing")
     x, y = _MIDDLE
     if _for_faults(plan):
         return Mark(sample=svg.diamond(x, y, "chosen"), words="this plan")
@@ -233,12 +233,12 @@ def _chosen_mark(plan: Plan) -> Mark:
 
 
 def _in_words(plan: Plan) -> list[str]:
-    """Return the lines of the picture as sentences, for who cannot see it."""
-    said = [f"Against the canaries per coordinate: {_shown(plan)}."]
+    """Return the lines of the picture as sentences, for screen readers."""
+    sentences = [f"Against the canaries per coordinate: {_shown(plan)}."]
     for line in _kinds(plan):
         levels = ", ".join(f"{size:g}: {plain(level)}" for size, level in line.points)
-        said.append(f"Guessing {line.words}, {levels}.")
-    return said + [
+        sentences.append(f"Guessing {line.words}, {levels}.")
+    return sentences + [
         f"Limit: {name} {plain(level)}." for name, level, *_ in _known_limits(plan)
     ]
 
@@ -251,5 +251,5 @@ def _caption(plan: Plan) -> tuple[str, ...]:
         "tier A.",
         f"The plan: {plan.per_coordinate} per coordinate, method {plan.method}, mean "
         f"bound {rounded_down(plan.expected.mean)}, spread {plan.expected.spread:.3f}"
-        + ("." if plan.fault is None else f"; catches noise / {plan.fault:.2f}."),
+        + ("." if plan.fault is None else f"; detects noise / {plan.fault:.2f}."),
     )

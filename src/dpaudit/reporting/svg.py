@@ -1,8 +1,8 @@
-"""SVG elements as text: what the pictures of reports, plans and gaps are drawn with.
+"""SVG elements as text, for the pictures of reports, plans and gaps.
 
-Marks name a class of a style sheet instead of a colour, so that one picture serves
-light, dark and paper; text stays text. Whatever comes from outside is escaped, and
-coordinates are kept within what renderers can hold.
+Marks name a class of a style sheet instead of a colour, so that one picture works in
+light and dark mode and on paper; text stays text. Text from outside is escaped, and
+coordinates are limited to a range that renderers can handle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,20 +32,20 @@ __all__ = [
     "text",
 ]
 
-SAMPLE: Final = (28.0, 14.0)  # the width and the height of what a legend shows
-_FAR: Final = 1e5  # further out nothing is seen
+SAMPLE: Final = (28.0, 14.0)  # width and height of a sample in a legend
+_FAR: Final = 1e5  # the largest coordinate that is written
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Marks and words, and what a screen reader announces them by.
+    """Marks and text, with a title and a description for screen readers.
 
     Attributes:
-        width: From left to right, from 0.
-        height: From top to bottom, from 0.
-        title: What it shows.
-        description: What is to be seen in it.
+        width: The width; coordinates start at 0, on the left.
+        height: The height; coordinates start at 0, at the top.
+        title: The subject of the picture.
+        description: The content of the picture in words.
         content: The marks; every text in them is escaped.
     """
 
@@ -59,8 +59,8 @@ class Picture:
         """Return the picture as a part of a page."""
         return (
             f'<svg role="img" viewBox="0 0 {self.width:g} {self.height:g}" '
-            f'aria-label="{_said(self.title)}. {_said(self.description)}">'
-            f"<title>{_said(self.title)}</title><desc>{_said(self.description)}</desc>"
+            f'aria-label="{_safe(self.title)}. {_safe(self.description)}">'
+            f"<title>{_safe(self.title)}</title><desc>{_safe(self.description)}</desc>"
             f"{self.content}</svg>"
         )
 
@@ -68,14 +68,14 @@ class Picture:
 def document(
     picture: Picture, *, above: float, height: float, style: str, content: str
 ) -> str:
-    """Return a picture as a file of its own, with paper around it and a style.
+    """Return a picture as an SVG file of its own, with background and style.
 
     Args:
-        picture: What is in it.
-        above: How much room there is above the picture's own.
-        height: Of the whole.
+        picture: The picture.
+        above: Extra room above the picture.
+        height: Height of the file.
         style: The rules for its classes.
-        content: The picture's marks, and what is around them.
+        content: The picture's marks, and the text around them.
     """
     wide = picture.width
     return (
@@ -84,24 +84,24 @@ def document(
         f'width="{wide:g}" height="{height:g}" '
         f'viewBox="0 {_at(-above)} {wide:g} {height:g}" '
         'font-family="sans-serif" aria-labelledby="title description">\n'
-        f'<title id="title">{_said(picture.title)}</title>\n'
-        f'<desc id="description">{_said(picture.description)}</desc>\n'
+        f'<title id="title">{_safe(picture.title)}</title>\n'
+        f'<desc id="description">{_safe(picture.description)}</desc>\n'
         f"<style>{style}</style>\n"
         f"{rect(0, -above, wide, height, 'paper')}\n{content}\n</svg>\n"
     )
 
 
 def stretched(*, width: float, height: float, title: str, content: str) -> str:
-    """Return a picture without text that fills whatever room it is given."""
+    """Return a picture without text that stretches to the available room."""
     return (
         f'<svg role="img" viewBox="0 0 {width:g} {height:g}" class="bar" '
-        f'preserveAspectRatio="none" aria-label="{_said(title)}">'
-        f"<title>{_said(title)}</title>{content}</svg>"
+        f'preserveAspectRatio="none" aria-label="{_safe(title)}">'
+        f"<title>{_safe(title)}</title>{content}</svg>"
     )
 
 
 def placed(content: str, x: float, y: float) -> str:
-    """Return what a legend shows, at a place; it may stick out of its box."""
+    """Return the sample of a legend at a place; it may overflow its box."""
     return (
         f'<svg x="{_at(x)}" y="{_at(y)}" width="{SAMPLE[0]:g}" '
         f'height="{SAMPLE[1]:g}" overflow="visible">{content}</svg>'
@@ -109,7 +109,7 @@ def placed(content: str, x: float, y: float) -> str:
 
 
 def group(content: str, *, left: float, top: float, width: float, height: float) -> str:
-    """Return marks cut off at the edges of a frame, in coordinates of the whole."""
+    """Return marks clipped to a frame, in coordinates of the whole picture."""
     return (
         f'<svg class="cut" x="{left:g}" y="{top:g}" width="{width:g}" '
         f'height="{height:g}" viewBox="{left:g} {top:g} {width:g} {height:g}">'
@@ -131,7 +131,7 @@ def path(points: Iterable[tuple[float, float]], look: str) -> str:
 
 
 def area(points: Iterable[tuple[float, float]], look: str) -> str:
-    """Return the area that a closed line goes round."""
+    """Return the area within a closed line."""
     return f'<polygon points="{_list(points)}" class="{look}"/>'
 
 
@@ -163,7 +163,7 @@ def square(x: float, y: float, look: str) -> str:
 
 
 def diamond(x: float, y: float, look: str) -> str:
-    """Return a square mark that stands on a corner, at one point."""
+    """Return a square mark on its corner, at one point."""
     return area([(x - 8, y), (x, y - 8), (x + 8, y), (x, y + 8)], look)
 
 
@@ -176,12 +176,12 @@ def text(
     turn: int = 0,
     look: str = "",
 ) -> str:
-    """Return a text that starts, ends or has its middle at a point."""
+    """Return a text that starts, ends or is centred at a point."""
     turned = f' transform="rotate({turn} {_at(x)} {_at(y)})"' if turn else ""
     looking = f' class="{look}"' if look else ""
     return (
         f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}"{turned}{looking}>'
-        f"{_said(words)}</text>"
+        f"{_safe(words)}</text>"
     )
 
 
@@ -201,8 +201,8 @@ def lines(
     )
 
 
-def _said(words: str) -> str:
-    """Return a text as markup can hold it, which no control character may enter."""
+def _safe(words: str) -> str:
+    """Return a text escaped for markup, without control characters."""
     return escape(printable(words))
 
 

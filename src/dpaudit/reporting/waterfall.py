@@ -1,10 +1,10 @@
-"""The waterfall: from the epsilon that is claimed down to the bound that was found.
+"""The waterfall: from the claimed epsilon down to the lower bound.
 
-Each level is a row of words with a bar beside it: what is left, what the step to it
-took or, rarely, added, and how well it is known. The bars share one scale from 0, so
-that they line up; all their numbers stand in the text, so nothing is lost without them.
-A report lays the words out itself, beside ``Row.bar``. A picture holds both; where a
-level is infinite its bar is broken there and ends in an arrow.
+Each level is a row of text with a bar beside it: the epsilon that is left, the part
+that the step took or, rarely, added, and its uncertainty. The bars share one scale from
+0; the text contains all their numbers, so nothing is lost without them. A report lays
+out the text itself, beside ``Row.bar``. A picture contains both; if a level is
+infinite, its bar is broken and ends in an arrow.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from dpaudit.theory.gap_levels import GapLevel, Gaps
 __all__ = ["Row", "explanation_rows", "gaps_figure", "scale_of"]
 
 _LOST: Final = "Where the epsilon of a claim is lost"
-_NOTHING: Final = 5e-4  # a remainder that rounds to 0.000
+_NEGLIGIBLE: Final = 5e-4  # a smaller remainder is printed as 0.000
 _BAR_WIDTH, _BAR_HEIGHT = 1000.0, 20.0  # of a bar by itself
 
 
@@ -35,18 +35,18 @@ class Row:
     """A level, and the step that leads to it.
 
     Attributes:
-        name: What it is called.
+        name: The name of the level.
         before: The level above; its own for the first.
-        level: What is left.
+        level: The epsilon that is left.
         known: An interval that holds it; None if it is exact.
-        takes: What the step takes away, as text; "" for the claim and the bound found.
-        leaves: What it leaves, as text.
-        within: How well that is known, as text; "" if exactly.
-        title: The row in a few words, for who cannot see its bar.
-        meaning: What it is.
+        takes: The change of the step, as text; "" for the claim and the bound.
+        leaves: The level, as text.
+        within: The interval of the level, as text; "" if it is exact.
+        title: The row in a few words, for screen readers.
+        meaning: The explanation of the level.
         plain: The name in plain words; "" if it is plain.
         advice: What could be done about it; "" if nothing.
-        end: How the bar of the claim or of the bound found is drawn; "" for a step.
+        end: The style class of the bar of the claim or the bound; "" for a step.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Row:
         )
 
     def parts(self) -> list[tuple[float, float, str]]:
-        """Return what is left, and what was taken or, rarely, added."""
+        """Return the parts of the bar: what is left, and what was taken or added."""
         if self.end:
             return [(0.0, self.level, self.end)]
         low, high = sorted((self.before, self.level))
@@ -93,16 +93,16 @@ class Row:
 
 
 def explanation_rows(explanation: Explanation) -> tuple[Row, ...]:
-    """Return the rows from the claim down to the bound that was found."""
+    """Return the rows from the claim down to the lower bound."""
     claimed, found = explanation.claimed, explanation.found
     levels = [claimed, *(step.leaves for step in explanation.steps)]
-    kept = "What the mechanism is said to keep, at the delta of this audit."
+    kept = "The epsilon that is claimed, at the delta of this audit."
     rows = [_end("claimed", claimed, plain(claimed), kept, "left")]
     rows += [
         _step_row(step, before)
         for step, before in zip(explanation.steps, levels, strict=False)
     ]
-    if abs(explanation.remainder) >= _NOTHING and isfinite(explanation.remainder):
+    if abs(explanation.remainder) >= _NEGLIGIBLE and isfinite(explanation.remainder):
         change = signed(explanation.remainder)
         rows.append(
             Row(
@@ -120,8 +120,20 @@ def explanation_rows(explanation: Explanation) -> tuple[Row, ...]:
     return (*rows, _end("found", found, at_least(found), stated, "bound"))
 
 
+def explanation_figure(explanation: Explanation) -> Figure:
+    """Return the figure of why the bound is below the claim."""
+    return _waterfall(
+        explanation_rows(explanation),
+        heading="Why the bound is below the claim",
+        description=f"From the claim, epsilon = {explanation.claimed:.4g}, to the "
+        f"lower bound, {at_least(explanation.found)}.",
+        caption="Each step lowers the claimed epsilon or, through luck or a fault, "
+        f"raises it. Basis: {explanation.model}.",
+    )
+
+
 def _end(name: str, level: float, leaves: str, meaning: str, look: str) -> Row:
-    """Return the row of the claim, or of the bound that was found."""
+    """Return the row of the claim, or of the lower bound."""
     return Row(
         name=name,
         before=level,
@@ -155,21 +167,21 @@ def scale_of(rows: Sequence[Row]) -> float:
     """Return the epsilon at the right end of every bar."""
     levels = _levels(rows)
     finite = max((each for each in levels if isfinite(each)), default=1.0) or 1.0
-    # What is infinite sticks out.
+    # Infinite levels extend beyond the finite ones.
     return finite if all(map(isfinite, levels)) else 1.2 * finite
 
 
 def _levels(rows: Sequence[Row]) -> list[float]:
-    """Return all that must find room on the scale."""
+    """Return all values that the scale must contain."""
     return [value for row in rows for value in (row.level, *(row.known or ()))]
 
 
 def gaps_figure(gaps: Gaps, *, title: str | None = None) -> Figure:
-    """Return the waterfall of what an audit of a mechanism loses, and to what.
+    """Return the waterfall of what an audit of a mechanism loses at each level.
 
     Args:
-        gaps: What to draw.
-        title: What was audited.
+        gaps: The gaps to draw.
+        title: The name of the mechanism.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -203,7 +215,7 @@ def _level_row(gaps: Gaps, level: GapLevel, before: float) -> Row:
     takes = gaps.taken_by(level)
     if takes[-1:].isdigit():
         takes = plain(gaps.drops[level.name])
-    # An interval is shown where it can be told from the level.
+    # An interval is shown if it differs visibly from the level.
     interval = (
         f"[{plain(level.low)}, {plain(level.high)}]" if "[" in level.shown else ""
     )
@@ -223,9 +235,9 @@ def _level_row(gaps: Gaps, level: GapLevel, before: float) -> Row:
 
 _WIDE: Final = 1000.0
 _FROM, _TO = 355.0, 800.0  # of the bars
-_TAKES, _LEAVES = 868.0, _WIDE - 18.0  # where these columns end
+_TAKES, _LEAVES = 868.0, _WIDE - 18.0  # right ends of these columns
 _BAR: Final = 26.0
-_LINE: Final = 14.0  # from one line of a meaning to the next
+_LINE: Final = 14.0  # line height of a meaning
 _LETTERS: Final = 49  # of a meaning, on one line
 _TOP: Final = 28.0  # of the rows
 _MIDDLE: Final = SAMPLE[1] / 2
@@ -265,11 +277,11 @@ def _waterfall(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drawn:
-    """The rows of a picture, and where they stand.
+    """The rows of a picture, and their places.
 
     Attributes:
-        rows: What is drawn.
-        meanings: What each row is, in lines.
+        rows: The rows to draw.
+        meanings: The explanation of each row, in lines.
         top: The largest finite level.
         end: Where infinity is drawn, or ``top``.
     """
@@ -281,26 +293,26 @@ class _Drawn:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "_Drawn":
-        seen = _levels(rows)
-        # Beside infinity a hair's breadth should not look like much.
-        least = 1.0 if inf in seen else 1e-3
-        top = max([least, *(value for value in seen if isfinite(value))])
+        levels = _levels(rows)
+        # Beside infinity a tiny level should not look large.
+        least = 1.0 if inf in levels else 1e-3
+        top = max([least, *(value for value in levels if isfinite(value))])
         return cls(
             rows=rows,
             meanings=tuple(
                 wrap(printable(typeset(row.meaning)), _LETTERS) for row in rows
             ),
             top=top,
-            end=1.3 * top if inf in seen else top,
+            end=1.3 * top if inf in levels else top,
         )
 
     @property
     def base(self) -> float:
-        """Where the rows end."""
+        """The y coordinate below the last row."""
         return _TOP + len(self.rows) * self._each
 
     def content(self) -> list[str]:
-        """Return all marks and words."""
+        """Return all marks and text."""
         heads = ((_TAKES, "takes"), (_LEAVES, "leaves"))
         return [
             *(svg.text(x, _TOP - 12, words, anchor="end") for x, words in heads),
@@ -353,7 +365,7 @@ class _Drawn:
         return "".join([*marks, words])
 
     def _broken(self, y: float) -> str:
-        """Break a bar that goes on to infinity, and point there."""
+        """Return the break and the arrow of a bar that extends to infinity."""
         at, half = self._x((self.top + self.end) / 2), _BAR / 2 + 4
         slashes = [
             svg.line(at + x - 4, y + half, at + x + 4, y - half, "break")

@@ -1,13 +1,13 @@
-"""Binomial masses and tails in log space, right where floats have long given up.
+"""Binomial masses and tails in log space, accurate far below the smallest float.
 
 Masses follow Loader's saddle-point method ("Fast and accurate computation of binomial
-probabilities", 2000): Stirling's errors and deviances are added up, each of which keeps
-its relative accuracy, while a difference of log-gammas loses 5e-7 at a billion trials.
+probabilities", 2000): a sum of Stirling errors and deviances, each of which keeps its
+relative accuracy, while a difference of log-gammas loses 5e-7 at a billion trials.
 
-A tail over its mass, ``P[B >= v] / P[B = v]``, is a sum of products of ratios of
-neighbouring masses (a Mills series). Summing those never forms the tail itself, so
-nothing underflows. Each side is summed from ``v`` outwards, away from the bulk, where
-the ratios fall; the sum stops when what is left is provably below one part in 1e17.
+A tail divided by its mass, ``P[B >= v] / P[B = v]``, is a sum of products of ratios of
+neighbouring masses (a Mills series). It never forms the tail itself, so nothing
+underflows. Each side is summed from ``v`` outwards, away from the bulk, where the
+ratios decrease; the sum stops when the rest is provably below one part in 1e17.
 """
 
 from functools import lru_cache
@@ -34,12 +34,12 @@ __all__ = [
     "window",
 ]
 
-_LARGEST_LOG_ODDS = 1e280  # log-odds; times any number of trials it is still a float
-_TERMS_AT_ONCE = 1 << 20  # terms of a series at once
-_MOST_CACHED = 1 << 11  # counts whose law is kept: all that are make some megabytes
+_LARGEST_LOG_ODDS = 1e280  # times any number of trials it does not overflow
+_TERMS_AT_ONCE = 1 << 20  # terms of a series summed together
+_MOST_CACHED = 1 << 11  # larger distributions are not cached: a few megabytes in all
 _MOST_MASSES = 1 << 25  # a quarter of a gigabyte
 _NEGLIGIBLE = (
-    45.0  # below the largest of log-concave terms; the rest is 1e-17 of the sum
+    45.0  # this far below the largest log-concave term, the rest is 1e-17 of the sum
 )
 _SERIES_POWERS = range(3, 21, 2)  # 0.1 to the 20th is below rounding
 _STIRLING_ERRORS = np.array(
@@ -55,12 +55,12 @@ def log_mass(v: ArrayLike, r: int, log_odds: float) -> NDArray[np.float64]:
         return np.asarray(_one_log_mass(float(v), float(r), log_odds))  # type: ignore[arg-type]
     right = np.asarray(v, np.float64)
     if r == 0:
-        return np.zeros_like(right)  # nothing is tried, and 0 of it comes for sure
+        return np.zeros_like(right)  # no trials: certainly no success
     wrong = r - right
     inner = (right > 0) & (wrong > 0)
     x, y = np.where(inner, right, 1.0), np.where(inner, wrong, 1.0)
     stirling = _stirling_error(r) - _stirling_error(x) - _stirling_error(y)
-    found = (
+    inside = (
         stirling
         - _deviance(x, r, log_odds)
         - _deviance(y, r, -log_odds)
@@ -69,11 +69,11 @@ def log_mass(v: ArrayLike, r: int, log_odds: float) -> NDArray[np.float64]:
     edge = np.where(
         wrong > 0, r * special.log_expit(-log_odds), r * special.log_expit(log_odds)
     )
-    return np.asarray(np.where(inner, found, edge))
+    return np.asarray(np.where(inner, inside, edge))
 
 
 def _one_log_mass(right: float, r: float, log_odds: float) -> float:
-    """Return the same for one number, to the last bit, without arrays' overhead."""
+    """Return ``log_mass`` of one number, identical to the last bit, without arrays."""
     wrong = r - right
     if right <= 0 or wrong <= 0:
         return r * float(special.log_expit(-log_odds if wrong > 0 else log_odds))
@@ -101,10 +101,10 @@ def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
 
 
 def log_exact_tail(v: int, r: int, log_total_delta: float, log_odds: float) -> float:
-    """Return the log of a tail whose trials may deviate a little, at most 0.
+    """Return the log of the exact tail bound under (epsilon, delta), at most 0.
 
     It is ``beta + m delta beta (1 - beta) / (v b_v)``, where ``beta`` is the tail and
-    ``b_v`` the mass at ``v`` of Bin(r, expit(log_odds)): the tail, and ``m delta``
+    ``b_v`` the mass at ``v`` of Bin(r, expit(log_odds)): the tail plus ``m delta``
     times its largest Stein solution.
 
     Example:
@@ -130,16 +130,16 @@ def log_tail_and_price(
 def log_revealed_tail(
     v: int, r: int, n: int, *, probability: float, log_odds: float
 ) -> float:
-    """Return the log of the tail of a count of which some come for sure.
+    """Return the log of the tail of a count in which some successes are certain.
 
-    Each of ``n`` is given away with the same probability, ``K`` in all. Those count
+    Each of ``n`` coins is revealed with the same probability, ``K`` in all. Those count
     first, and at most ``r`` count: it is P[min(K, r) + Bin((r - K)^+, expit(log_odds))
     >= v].
 
     Both factors of a term, the mass of ``K = k`` and the tail of the rest, are
     log-concave in ``k`` (the second is the probability that more than ``r - k`` trials
-    are needed for so many failures, a sum of geometric times). So the terms rise once
-    and fall once, and those that matter are an interval.
+    are needed for so many failures, a sum of geometric times). So the terms first
+    increase, then decrease, and those that matter form an interval.
 
     Example:
         >>> round(exp(log_revealed_tail(1, 1, 2, probability=0.5, log_odds=0.0)), 9)
@@ -150,29 +150,29 @@ def log_revealed_tail(
     if probability == 1:
         return 0.0
     odds = log(probability) - log1p(-probability)
-    if r == n:  # every one counts: given away, or else a success
-        sure = float(np.logaddexp(log_odds, log(probability))) - log1p(-probability)
-        return log_tails(v, r, sure)[0]
+    if r == n:  # every coin counts: revealed, or else a success
+        either = float(np.logaddexp(log_odds, log(probability))) - log1p(-probability)
+        return log_tails(v, r, either)[0]
     low, high = (
         (0, v) if v <= _MOST_CACHED else _terms_that_count(v, r, n, odds, log_odds)
     )
     k = np.arange(low, high)
-    # From one count to the next: its mass by their ratio, and the tail by the
-    # probability that the one trial fewer was the failure too many.
+    # From one count to the next: the mass changes by the ratio, the tail by the
+    # probability that the removed trial was the decisive failure.
     up = np.log((n - k[:-1]) / k[1:]) + odds
     fewer = np.log((v - k[1:]) / (r - k[1:])) - special.log_expit(log_odds)
     first = log_mass(v - 1 - low, r - 1 - low, log_odds)
-    given = np.append(log_mass(low, n, odds), up).cumsum()
+    revealed = np.append(log_mass(low, n, odds), up).cumsum()
     added = np.append(first + special.log_expit(-log_odds), fewer).cumsum()[:-1]
     tails = np.append(log_tails(v - low, r - low, log_odds)[0], added)
-    some = np.logaddexp.reduce(given + np.logaddexp.accumulate(tails))
+    some = np.logaddexp.reduce(revealed + np.logaddexp.accumulate(tails))
     return min(0.0, float(np.logaddexp(some, log_tails(v, n, odds)[0])))
 
 
 def _terms_that_count(
     v: int, r: int, n: int, odds: float, log_odds: float
 ) -> tuple[int, int]:
-    """Return from which count given away to which, of v at most, terms are summed."""
+    """Return the range of revealed counts, up to v, over which terms are summed."""
 
     def term(k: int) -> float:
         return float(log_mass(k, n, odds)) + log_tails(v - k, r - k, log_odds)[0]
@@ -221,15 +221,15 @@ def masses(
     Args:
         r: Trials.
         log_odds: Log-odds of a success.
-        spread: Half-width of the window, in standard deviations, at least 8: all that
-            counts must lie inside, since the masses are made to add up to one.
+        spread: Half-width of the window, in standard deviations, at least 8: the mass
+            outside must be negligible, since the masses are normalised to sum to one.
 
     Returns:
-        The least count of the window, and the masses from there upwards. They are
-        right to about 1e-12 of themselves, far from the mean too.
+        The smallest count of the window, and the masses from there upwards, with a
+        relative accuracy of about 1e-12, far from the mean too.
 
     Raises:
-        UncertifiedError: There are more of them than memory should be asked for.
+        UncertifiedError: They would take too much memory.
     """
     low, high = window(r, log_odds, spread=spread)
     if high - low < _MOST_CACHED:
@@ -245,17 +245,17 @@ def masses(
 def _masses(r: int, log_odds: float, low: int, high: int) -> NDArray[np.float64]:
     top = min(high, max(low, int((r + 1) * float(special.expit(log_odds))))) - low
     k = np.arange(low, high + 1, dtype=np.float64)
-    found = np.ones(len(k))
+    probabilities = np.ones(len(k))
     up = (r - k[top:-1]) / k[top + 1 :] * exp(min(log_odds, 700.0))
-    np.multiply.accumulate(up, out=found[top + 1 :])
+    np.multiply.accumulate(up, out=probabilities[top + 1 :])
     down = k[1 : top + 1] / (r - k[:top]) * exp(min(-log_odds, 700.0))
-    np.multiply.accumulate(down[::-1], out=found[:top][::-1])
-    found /= found.sum()
-    found.flags.writeable = False  # some are kept
-    return found
+    np.multiply.accumulate(down[::-1], out=probabilities[:top][::-1])
+    probabilities /= probabilities.sum()
+    probabilities.flags.writeable = False  # some are cached
+    return probabilities
 
 
-# A game in rounds is held against one claim by many counts of few sizes.
+# Testing one claim on a game in rounds takes many counts of few sizes.
 _cached_masses = lru_cache(maxsize=1024)(_masses)
 
 
@@ -267,22 +267,22 @@ def binomial_distribution(trials: int, log_odds: float) -> NDArray[np.float64]:
         array([0.25, 0.5 , 0.25])
     """
     log_ways = _cached_log_ways if trials < _MOST_CACHED else _log_ways
-    log_law = log_ways(trials) + np.arange(trials + 1) * log_odds
-    return np.asarray(np.exp(log_law + trials * special.log_expit(-log_odds)))
+    log_weights = log_ways(trials) + np.arange(trials + 1) * log_odds
+    return np.asarray(np.exp(log_weights + trials * special.log_expit(-log_odds)))
 
 
 def _log_ways(trials: int) -> NDArray[np.float64]:
-    """Return the logs of how many ways there are to choose 0, 1, ... of the trials."""
+    """Return the logs of the binomial coefficients of 0, 1, ... of the trials."""
     k = np.arange(trials + 1)
     ways = special.gammaln([trials + 1.0]) - special.gammaln(k + 1.0)
     return np.asarray(ways - special.gammaln(trials - k + 1.0))
 
 
-_cached_log_ways = lru_cache(maxsize=256)(_log_ways)  # calibrations ask for few, often
+_cached_log_ways = lru_cache(maxsize=256)(_log_ways)  # calibrations use a few, often
 
 
 def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
-    """Return the least and the largest count within some standard deviations."""
+    """Return the smallest and largest count within some standard deviations."""
     p, q = float(special.expit(log_odds)), float(special.expit(-log_odds))
     reach = spread * (r * p * q) ** 0.5 + spread
     return max(0, int(r * p - reach)), min(r, int(r * p + reach) + 1)
@@ -291,8 +291,8 @@ def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
 def log_odds_limit(hits: int, trials: int, *, log_alpha: float) -> float:
     """Return the Clopper-Pearson lower limit of a rate, as log-odds, at least 0.
 
-    It is the largest log-odds at which as many hits or more have a probability of at
-    most alpha; 0.0 if even a rate of one half is not rejected.
+    It is the largest log-odds at which that many hits or more have probability at most
+    alpha; 0.0 if even a rate of one half is not rejected.
 
     Reference: Keinan, Shenfeld and Ligett, "def:clopper-pearson-lower".
 
@@ -304,10 +304,10 @@ def log_odds_limit(hits: int, trials: int, *, log_alpha: float) -> float:
 
 
 def rate_limits(hits: float, trials: float, *, alpha: float) -> tuple[float, float]:
-    """Return Clopper-Pearson limits for a rate; each is wrong at most ``alpha / 2``.
+    """Return Clopper-Pearson limits of a rate, each wrong with prob. ``alpha / 2``.
 
-    Numbers that are not whole stand for trials of unequal weight, and the limits are
-    then rough ones.
+    Non-integer numbers stand for trials of unequal weight; the limits are then
+    approximate.
 
     Reference: Keinan, Shenfeld and Ligett, "lem:convergence-of-clopper-pearson-lower",
     "lem:convergence-of-clopper-pearson-lower-for-random-variables".
@@ -375,7 +375,7 @@ def _one_deviance(x: float, r: float, log_odds: float) -> float:
 def _mills(ahead: int, behind: int, log_odds: float) -> float:
     """Sum the products of (ahead - i + 1) / (behind + i) e^log_odds over i = 1, 2, ...
 
-    The ratios must be below one, as they are outwards from the bulk.
+    The ratios must be below one, as they are away from the bulk.
     """
     odds = exp(log_odds)
     total, term, start, size = 0.0, 1.0, 0, 64

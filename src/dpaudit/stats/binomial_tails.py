@@ -1,14 +1,14 @@
 """Tails of many binomials at once.
 
 ``at_least`` and ``fewer`` are for one number of trials and many success probabilities,
-right to the digits said below. ``upper_tails`` and ``attained_tails``, for many numbers
-of trials, are rounded up instead, so that they may stand for what is larger.
+with the accuracy given below. ``upper_tails`` and ``attained_tails``, for many numbers
+of trials, are rounded up instead, so that they are valid upper bounds.
 
-A binomial with few successes among very many trials is where the incomplete beta
-function of scipy is weakest: at 1e8 trials and fewer than about 50 successes it errs by
-up to 2e-9. Up to 128 successes the masses are therefore added up, away from the bulk,
-each from the logarithm of its binomial coefficient, itself a sum of logarithms of
-ratios. That is right to 1e-12. Above, the incomplete beta function is right to 1e-13.
+scipy's incomplete beta function is least accurate for few successes among very many
+trials: at 1e8 trials and fewer than about 50 successes its error is up to 2e-9. Up to
+128 successes the masses are therefore summed, away from the bulk, each from the
+logarithm of its binomial coefficient, itself a sum of logarithms of ratios. That is
+accurate to 1e-12. Above, the incomplete beta function is accurate to 1e-13.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import special
 __all__ = ["at_least", "attained_tails", "fewer", "upper_tails"]
 
 _MOST_SUMMED = 128
-_ROUNDING_UP = 1e-6  # far more than the incomplete beta function errs by
+_ROUNDING_UP = 1e-6  # far more than the error of the incomplete beta function
 
 
 def at_least(
@@ -34,14 +34,14 @@ def at_least(
         return np.full_like(probabilities, float(count <= 0))
     if count > _MOST_SUMMED:
         return np.asarray(special.betainc(count, trials - count + 1, probabilities))
-    found = 1 - _sum(0, count, trials, probabilities)
+    tails = 1 - _sum(0, count, trials, probabilities)
     thin = (
         trials * probabilities < count
-    )  # the mean is below: add up from count outwards
-    # beyond, less than 1e-17 of the first mass is left: the ratios fall below one
+    )  # the mean is below count: sum from count outwards
+    # beyond stop, less than 1e-17 of the first mass is left: the ratios are below one
     stop = min(trials + 1, 2 * count + 200)
-    found[thin] = _sum(count, stop, trials, probabilities[thin])
-    return np.asarray(np.clip(found, 0.0, 1.0))
+    tails[thin] = _sum(count, stop, trials, probabilities[thin])
+    return np.asarray(np.clip(tails, 0.0, 1.0))
 
 
 def fewer(
@@ -63,28 +63,28 @@ def fewer(
 def upper_tails(
     counts: NDArray[np.int64], trials: NDArray[np.int64], log_odds: ArrayLike
 ) -> NDArray[np.float64]:
-    """Return P[B >= count] of many binomials, too large by about a millionth of it.
+    """Return P[B >= count] of many binomials, rounded up by a relative 1e-6.
 
-    Below 1e-300 it may be 0.
+    Results below 1e-300 may be 0.
 
     Example:
         >>> upper_tails(np.array([0, 1, 2]), np.array([2, 2, 2]), 0.0).round(5)
         array([1.  , 0.75, 0.25])
     """
     probabilities = special.expit(log_odds)
-    within = np.clip(counts, 1, trials)  # no scipy before 1.15 knows the ends
-    found = special.betainc(within, trials - within + 1, probabilities)
-    tails = np.where(counts > trials, 0.0, found * (1 + _ROUNDING_UP))
+    within = np.clip(counts, 1, trials)  # scipy before 1.15 fails at the ends
+    inner = special.betainc(within, trials - within + 1, probabilities)
+    tails = np.where(counts > trials, 0.0, inner * (1 + _ROUNDING_UP))
     return np.asarray(np.where(counts > 0, tails, 1.0))
 
 
 def attained_tails(
     levels: NDArray[np.float64], trials: NDArray[np.int64], log_odds: ArrayLike
 ) -> NDArray[np.float64]:
-    """Return at least the largest P[B >= c] that is at most a level, for many levels.
+    """Return upper bounds on the largest P[B >= c] at most a level, for many levels.
 
-    ``c`` is guessed from a normal distribution and its skewness, to one of two. Where
-    it is neither, the level is returned.
+    A normal approximation with skewness gives two candidates for ``c``. If neither is
+    the right one, the level is returned.
 
     Args:
         levels: Below one half.
@@ -102,9 +102,9 @@ def attained_tails(
         upper_tails(np.clip(c + more, 0, trials + 1), trials, log_odds)
         for more in (0, 1, 2)
     )
-    surely = levels * (1 + 3 * _ROUNDING_UP)  # what is above this is above the level
-    found = np.where((one > surely) & (two <= surely), two, levels)
-    return np.asarray(np.where((none > surely) & (one <= surely), one, found))
+    surely = levels * (1 + 3 * _ROUNDING_UP)  # a tail above this is above the level
+    tails = np.where((one > surely) & (two <= surely), two, levels)
+    return np.asarray(np.where((none > surely) & (one <= surely), one, tails))
 
 
 def _sum(

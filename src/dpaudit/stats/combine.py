@@ -1,9 +1,9 @@
-"""P-values that are valid given the past, put together.
+"""Combination of p-values that are valid conditionally on the past.
 
 A p-value is valid given the past if, whatever happened before, it is at most ``u`` with
 probability at most ``u``. A sequence of such p-values may be combined as if they were
 independent and uniform (each is stochastically larger, whatever the others were).
-Fisher's way is the product, in which a p-value of one adds nothing.
+Fisher's method uses the product, in which a p-value of one has no effect.
 """
 
 from collections.abc import Sequence

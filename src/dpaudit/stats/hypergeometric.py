@@ -1,14 +1,14 @@
-"""Hypergeometric distributions: one inverted, and the tails of the noncentral one.
+"""Quantiles of the hypergeometric distribution, and tails of the noncentral one.
 
-``drawn`` of ``ones + zeros`` are drawn without replacement, and ``X`` is how many ones
-are among them. Masses are products of ratios of neighbours, from the mode outwards, so
+``drawn`` of ``ones + zeros`` are drawn without replacement, and ``X`` is the number of
+ones among them. Masses are products of ratios of neighbours, from the mode outwards, so
 that they keep their relative accuracy for billions, where numpy's sampler refuses and
-differences of log-gammas lose digits. Ten standard deviations and ten more are looked
-at; what lies beyond is too little for a uniform number of 53 bits to tell.
+differences of log-gammas lose digits. The window is ten standard deviations plus ten;
+the mass beyond is too small for a uniform number of 53 bits to resolve.
 
-Fisher's noncentral distribution weighs ``P[X = x]`` by ``odds^x``. Its tails are sums
-of the same products, from the value asked for outwards and in logarithms, so that a
-tail far below any float keeps its relative accuracy.
+Fisher's noncentral distribution weights ``P[X = x]`` by ``odds^x``. Its tails are sums
+of the same products, from the requested value outwards and in logarithms, so that a
+tail that would underflow keeps its relative accuracy.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from dpaudit.errors import InvalidInputError
 __all__ = ["NoncentralTail", "NoncentralTails", "hypergeometric_quantile"]
 
 _SPREAD = 10.0  # standard deviations
-_ROUNDED_UP = 1e-9  # more than the log of a tail loses, for up to a million canaries
+_ROUNDED_UP = 1e-9  # more than the error of a log tail, up to a million canaries
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoncentralTail:
-    """Logarithms of probabilities about one value.
+    """Log probabilities of one value and of the tails on both sides.
 
     Attributes:
         log_upper: Of ``P[X >= x]``, rounded up.
@@ -47,7 +47,7 @@ class NoncentralTail:
 class NoncentralTails:
     """The tails of Fisher's noncentral hypergeometric distribution at one value.
 
-    ``drawn`` of ``ones + zeros`` are drawn, and ``X`` is how many ones are among them.
+    ``drawn`` of ``ones + zeros`` are drawn, and ``X`` is the number of ones among them.
 
     Example:
         >>> tail = NoncentralTails(2, ones=2, zeros=2, drawn=2).at(np.log(3.0))
@@ -74,7 +74,7 @@ class NoncentralTails:
         self._down = -np.cumsum(ratios[:place][::-1])
 
     def at(self, log_odds: float) -> NoncentralTail:
-        """Return the tails for some odds."""
+        """Return the tails at the given log-odds."""
         up = _log_sum(self._up + log_odds * np.arange(len(self._up)))
         down = _log_sum(self._down - log_odds * np.arange(1, len(self._down) + 1))
         whole = float(np.logaddexp(up, down))
@@ -94,7 +94,7 @@ def hypergeometric_quantile(
 ) -> int:
     """Return the least ``x`` with ``P[X <= x] > uniform``.
 
-    A uniform number in [0, 1) gives a draw from the distribution.
+    For a uniform number in [0, 1) the result is a draw from the distribution.
 
     Example:
         >>> hypergeometric_quantile(0.5, ones=10**9, zeros=10**9, drawn=10**9)

@@ -1,8 +1,8 @@
-"""The error of a mean, and limits of it that hold for any number of draws.
+"""The standard error of a mean, and confidence limits valid for any number of draws.
 
-Independent draws from an interval have a mean whose error is bounded by their own
-variance and a term that vanishes faster (empirical Bernstein); no normal distribution
-is needed.
+For independent draws from an interval, the error of the mean is bounded by a term in
+the sample variance and one that vanishes faster (empirical Bernstein), without a normal
+approximation.
 
 Reference: Maurer and Pontil, "Empirical Bernstein bounds and sample variance
 penalization", Theorem 4, https://arxiv.org/abs/0907.3740.
@@ -17,7 +17,7 @@ __all__ = ["mean_limits", "standard_error"]
 
 
 def standard_error(draws: Sequence[float]) -> float | None:
-    """Return the standard error of the mean of some draws; None of a single one.
+    """Return the standard error of the mean of draws; None for a single one.
 
     Example:
         >>> standard_error([0.0, 2.0]), standard_error([1.0])
@@ -35,13 +35,13 @@ def mean_limits(
     span: tuple[float, float],
     alpha: float,
 ) -> tuple[float, float]:
-    """Return limits of an expectation; each is wrong at most ``alpha / 2``.
+    """Return confidence limits of an expectation, each wrong with prob. alpha / 2.
 
     Args:
         mean: Of the draws.
-        variance: Of the draws themselves, the mean square distance from their mean.
-        draws: How many, two or more.
-        span: The interval that draws come from.
+        variance: Mean square distance of the draws from their mean.
+        draws: Number of draws, two or more.
+        span: The interval that contains the draws.
         alpha: Probability that the limits miss the expectation.
 
     Example:
@@ -51,7 +51,7 @@ def mean_limits(
     """
     least, most = span
     cost = log(4 / alpha)
-    # The unbiased variance over the draws is this one over the draws but one.
+    # The unbiased variance over n is this one over n - 1.
     reach = (2 * variance * cost / (draws - 1)) ** 0.5
     reach += (most - least) * 7 * cost / (3 * (draws - 1))
     low, high = max(least, mean - reach), min(most, mean + reach)

@@ -1,16 +1,16 @@
-"""The normal score of a weighted count, in which no success counts for too much.
+"""The normal score of a weighted count, with a limit on the effect of one success.
 
 A count of successes in classes, each class with a whole-number weight, is turned into
 the standard normal quantile of its tail, ties being broken by a uniform number: if the
-successes are independent and have the probabilities assumed, the score is exactly
+successes are independent and have the assumed probabilities, the score is exactly
 standard normal. Then it is *limited*: it is lowered, as little as needed, until one
-success more raises it by no more than a given step,
+more success raises it by no more than a given step,
 
     limited(w) = min over t >= 0 of  score(max(0, w - t top)) + t step,
 
-``top`` being the largest weight. Both rise with every success. The limited score is
-never above the score, so it is no larger in distribution than a standard normal, and
-what one success can do to it is known whatever the sizes of the classes.
+``top`` being the largest weight. Both increase with every success. The limited score is
+never above the score, so a standard normal dominates it, and the effect of one success
+on it is bounded whatever the sizes of the classes.
 
 Masses of the count below 1e-14 are not resolved: scores are cut at about 7.6 on both
 sides. Above that is safe; below it adds at most 1e-14 to any probability.
@@ -30,9 +30,9 @@ __all__ = [
     "limited_score",
 ]
 
-UNRESOLVED: Final = 1e-14  # more than the windows and the transform can lose
-_SCORE_RANGE = 15.4  # twice the largest score that is resolved, and a little
-_SPREAD = 9.5  # standard deviations; two tails of it hold 2e-21
+UNRESOLVED: Final = 1e-14  # more than the error of windows and transform
+_SCORE_RANGE = 15.4  # slightly more than twice the largest resolved score
+_SPREAD = 9.5  # standard deviations; the two tails beyond hold 2e-21
 
 
 def limited_score(
@@ -48,10 +48,10 @@ def limited_score(
 
     Args:
         weights: The weight of each class, a whole number from 1 up.
-        trials: How many variables each class has.
-        score: The weight of all successes.
-        log_odds: The log-odds of a success that is assumed.
-        uniform: Breaks ties; independent of all else.
+        trials: Number of trials in each class.
+        score: The total weight of the successes.
+        log_odds: The assumed log-odds of a success.
+        uniform: Breaks ties; independent of everything else.
         step: The most that one success may add; infinity for no limit.
 
     Example:
@@ -71,7 +71,7 @@ def limited_score(
     if not trials.any():
         return empty_score(uniform)
     top = int(weights[trials > 0].max())
-    # All scores lie within _WIDTH, so that taking away more cannot lower the sum.
+    # All scores lie within _SCORE_RANGE, so that removing more cannot lower the sum.
     most = min(-(-score // top), int(min(_SCORE_RANGE / step, score)) + 1)
     removed = np.arange(most + 1)
     places = np.maximum(score - removed * top, 0)
@@ -86,7 +86,7 @@ def limited_score(
 
 
 def empty_score(uniform: float) -> float:
-    """Return the score of a count of nothing: a standard normal from the uniform.
+    """Return the score if there are no trials: a standard normal from the uniform.
 
     Example:
         >>> round(empty_score(0.05), 3)
@@ -98,7 +98,7 @@ def empty_score(uniform: float) -> float:
 def _parts(
     start: int, distribution: NDArray[np.float64], places: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the probabilities of less than each place, of the place, and of more."""
+    """Return the probabilities below each place, at the place, and above it."""
     padded = np.concatenate([[0.0], distribution, [0.0]])
     place = np.clip(places - start + 1, 0, len(padded) - 1)
     less = np.concatenate([[0.0], np.cumsum(padded)])[place]

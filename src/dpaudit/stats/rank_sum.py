@@ -1,10 +1,10 @@
-"""Whether numbers of one group lie above those of another: the exact rank-sum test.
+"""The exact rank-sum test of whether one group lies above another.
 
-``U`` counts the pairs, one of each group, in which the first group's number is the
-larger (Mann and Whitney). If it was drawn by lot who is in which group, every choice is
-equally likely whatever the numbers are, and the number of choices that give ``u`` is a
-coefficient of the Gaussian binomial ``prod_i (1 - q^(m + i)) / (1 - q^i)``, i = 1..k.
-They are computed as whole numbers: no rounding, and no approximation to defend.
+``U`` is the number of pairs, one of each group, in which the first group's value is
+larger (Mann and Whitney). If the groups were assigned at random, every assignment is
+equally likely whatever the values are, and the number of assignments with ``U = u`` is
+a coefficient of the Gaussian binomial ``prod_i (1 - q^(m + i)) / (1 - q^i)``, i = 1..k.
+The coefficients are computed as integers, without rounding or approximation.
 
 Reference: Mann and Whitney, Annals of Mathematical Statistics 18 (1947), 50-60.
 """
@@ -27,15 +27,15 @@ def rank_sum_p_value(
     *,
     tie_rng: np.random.Generator,
 ) -> float:
-    """Return how likely ``first`` lies so far above ``second`` if groups are by lot.
+    """Return the p-value of ``first`` lying above ``second``, for random groups.
 
-    The work grows with the product of the sizes and once more with the smaller: half a
-    second for 100 and 500.
+    Time grows with the product of the sizes times the smaller size: half a second for
+    100 and 500.
 
     Args:
         first: The group that is expected to be higher.
         second: The other group.
-        tie_rng: Decides between equal numbers.
+        tie_rng: Breaks ties between equal values.
 
     Example:
         >>> low, high = np.arange(5.0), np.arange(5.0) + 10
@@ -46,16 +46,16 @@ def rank_sum_p_value(
     if not k or not m:
         raise InvalidInputError(f"both groups need a number, got {k} and {m}")
     values = np.concatenate([first, second])
-    # Raw words, as their stream stays the same in every version of numpy.
-    lots = tie_rng.bit_generator.random_raw(k + m)
-    is_first = np.lexsort((lots, values)) < k
+    # Raw words: their stream is the same in every version of numpy.
+    tie_breakers = tie_rng.bit_generator.random_raw(k + m)
+    is_first = np.lexsort((tie_breakers, values)) < k
     pairs = int(np.cumsum(~is_first)[is_first].sum())
     return float(Fraction(int(_ways(k, m)[pairs:].sum()), comb(k + m, k)))
 
 
 @lru_cache(maxsize=8)
 def _ways(k: int, m: int) -> NDArray[np.object_]:
-    """Return for each u how many choices of k from k + m give it."""
+    """Return for each u the number of choices of k from k + m with U = u."""
     k, m = min(k, m), max(k, m)
     ways = np.zeros(k * m + 1, object)
     ways[0] = 1

@@ -1,18 +1,19 @@
-"""Many looks at one growing count: the probability that one crosses its threshold.
+"""Crossing probability of a sequential test on a running binomial count.
 
 Trials are independent with one success probability. At looks ``k_1 < k_2 < ...`` the
-successes so far are compared with thresholds ``c_1, c_2, ...``; the event is that some
-look finds as many. Its probability is found backwards: after the last look it is 0 or
-1, and before that the mean over the next shell of trials. Every rounding is upwards:
-what falls outside a window counts as the nearest larger value, and each mean is raised
-by more than its floating-point error. So the probability is never understated.
+number of successes so far is compared with thresholds ``c_1, c_2, ...``; the event is
+that it reaches its threshold at some look. The probability is computed backwards: after
+the last look it is 0 or 1, before that the mean over the next shell of trials. All
+rounding is upwards: a value outside a window counts as the nearest larger one, and each
+mean is raised by more than its floating-point error. So the probability is never
+understated.
 
-The *price* is what the probability rises by, per unit of slack in each trial's
+The *price* is the increase of the probability per unit of slack in each trial's
 distribution: the largest solution of the Stein equations of the shells. For a shell
-``B`` and a rising function ``g`` with values in [0, 1] the solution at ``k`` is
-``Cov(g(B), 1[B >= k]) / (k P[B = k])``. It is computed for the first shell, where all
-depends on one number, and bounded for the others by replacing the covariance by ``P[B
->= k] P[B < k]``, its largest value.
+``B`` and an increasing function ``g`` with values in [0, 1] the solution at ``k`` is
+``Cov(g(B), 1[B >= k]) / (k P[B = k])``. It is computed for the first shell, where ``g``
+is one function, and bounded for the others with the largest possible covariance,
+``P[B >= k] P[B < k]``.
 
 Reference: docs/explanation/ranked-bound.md.
 """
@@ -37,14 +38,14 @@ __all__ = [
     "thresholds",
 ]
 
-_SPREAD = 8.5  # standard deviations; two tails of it hold 2e-17
-_ROUNDING = 1e-13  # more than a mean over a shell can lose
+_SPREAD = 8.5  # standard deviations; the two tails beyond hold 2e-17
+_ROUNDING = 1e-13  # more than the rounding error of a mean over a shell
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """How likely some look crosses its threshold, and what slack costs.
+    """The probability that the count crosses some threshold, and the price of slack.
 
     Attributes:
         probability: Upper bound on the probability of a crossing, tight to about 1e-11.
@@ -61,9 +62,9 @@ def least_log_tail(
     log_odds: float,
     weights: NDArray[np.float64],
 ) -> float:
-    """Return the log of the least P[B >= count] / weight over looks.
+    """Return the log of the smallest P[B >= count] / weight over all looks.
 
-    Only where it may be the least is a tail computed to its last digits.
+    Only tails that may be the smallest are computed to full precision.
 
     Example:
         >>> looks, counts = np.array([2, 4]), np.array([2, 2])  # 1/4 and 11/16
@@ -81,7 +82,7 @@ def least_log_tail(
 def thresholds(
     looks: Sequence[int], log_odds: float, levels: Iterable[float]
 ) -> list[int]:
-    """Return for each look the least count whose tail is at most its level."""
+    """Return for each look the smallest count whose tail is at most its level."""
     distributions = [masses(k, log_odds, spread=_SPREAD) for k in looks]
     return [
         _threshold(*distribution, level)
@@ -90,11 +91,11 @@ def thresholds(
 
 
 def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Crossing:
-    """Return the probability that some look ``k_j`` finds ``c_j`` successes or more.
+    """Return the probability of ``c_j`` or more successes at some look ``k_j``.
 
     Args:
-        looks: Numbers of trials, rising.
-        counts: For each, the count that crosses; above ``k_j`` it never does.
+        looks: Numbers of trials, increasing.
+        counts: The threshold of each look; one above ``k_j`` is never reached.
         log_odds: Log-odds of a success.
 
     Example:
@@ -117,14 +118,14 @@ def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Cr
 
 
 def shell_cap(trials: int, log_odds: float) -> float:
-    """Return the largest Stein solution that a shell of so many trials can have."""
+    """Return the largest possible Stein solution of a shell with so many trials."""
     return _cap(*masses(trials, log_odds, spread=_SPREAD))
 
 
 def cap_bound(trials: NDArray[np.int64], log_odds: ArrayLike) -> NDArray[np.float64]:
-    """Return for many shells what no Stein solution of theirs exceeds.
+    """Return a closed-form upper bound on the Stein solutions of many shells.
 
-    It is T4 of docs/explanation/ranked-bound.md: in large shells, half as much again as
+    It is T4 of docs/explanation/ranked-bound.md; in large shells it is about 1.5 times
     ``shell_cap``.
     """
     least = np.exp(-np.asarray(log_odds)) / np.maximum(trials - 1, 1)
@@ -133,7 +134,7 @@ def cap_bound(trials: NDArray[np.int64], log_odds: ArrayLike) -> NDArray[np.floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rising:
-    """A rising function of a count: constant below, then tabled, then 1."""
+    """An increasing function of a count: constant below, then tabulated, then 1."""
 
     start: int
     values: NDArray[np.float64]
@@ -142,15 +143,15 @@ class _Rising:
         """Return the values from ``low`` to ``high``, both included."""
         below = max(self.start - low, 0)
         table = self.values[max(low - self.start, 0) : max(high + 1 - self.start, 0)]
-        found = np.ones(high + 1 - low)
-        found[:below] = self.values[0]
-        found[below : below + len(table)] = table
-        return found
+        values = np.ones(high + 1 - low)
+        values[:below] = self.values[0]
+        values[below : below + len(table)] = table
+        return values
 
     def mean_after(
         self, distribution: tuple[int, NDArray[np.float64]], *, start: int, stop: int
     ) -> "_Rising":
-        """Return the mean after adding a random count, rounded up, and 1 from stop."""
+        """Return the mean after a random count is added, rounded up; 1 from stop."""
         low, probabilities = distribution
         start = min(start, stop - 1)
         values = self.at(start + low, stop - 1 + low + len(probabilities) - 1)
@@ -165,8 +166,8 @@ def _first_shell(
     k = np.arange(low, low + len(probabilities))
     values = g.at(low, low + len(probabilities) - 1)
     mean = min(1.0, float(probabilities @ values) + _ROUNDING)
-    # The covariance is what exceeds the mean, summed from above, and what falls short
-    # of it, summed from below; each sum is used where its terms have one sign.
+    # The covariance is the sum of the excess over the mean, from above, or of the
+    # shortfall, from below; each sum is used where its terms have one sign.
     top = low + len(probabilities) - 1
     beyond = (1 - mean) * _rest(probabilities[::-1]) if top < trials else 0.0
     before = mean * _rest(probabilities) if low > 0 else 0.0
@@ -183,7 +184,7 @@ def _first_shell(
 
 
 def _rest(probabilities: NDArray[np.float64]) -> float:
-    """Return at least what lies before the first mass, as masses are log-concave."""
+    """Return an upper bound on the mass before the first (masses are log-concave)."""
     if len(probabilities) < 2 or probabilities[0] >= probabilities[1]:
         return 0.0
     ratio = probabilities[0] / probabilities[1]
@@ -210,6 +211,6 @@ def _correlate(
     results = len(values) - len(probabilities) + 1
     if len(probabilities) * results < 1 << 19:
         return np.correlate(values, probabilities, "valid")
-    size = 1 << (len(values) - 1).bit_length()  # what wraps around fits nowhere
+    size = 1 << (len(values) - 1).bit_length()  # no valid result wraps around
     spectrum = np.fft.rfft(values, size) * np.fft.rfft(probabilities[::-1], size)
     return np.fft.irfft(spectrum, size)[len(probabilities) - 1 : len(values)]

@@ -1,10 +1,10 @@
-"""Searches along a line for where a yes turns into a no, each with its own promise.
+"""One-dimensional searches for where a predicate changes, each with its guarantee.
 
-``largest_yes`` is for a yes that turns once, for good, into a no, and ``least_yes``, on
-whole numbers, for a no that turns once into a yes. ``highest_yes`` is for a yes that is
-welcome wherever it is found. ``last_yes_before_no`` is for tests of which the first
-that fails ends the run: every point of its grid up to the answer was asked and said
-yes. ``least_between`` looks for the bottom of a valley.
+``largest_yes`` is for a predicate that is true up to one point and false after it;
+``least_yes``, on whole numbers, for one that is false and then true. ``highest_yes`` is
+for predicates where any true point will do. ``last_yes_before_no`` is for tests where
+the first failure ends the search: the predicate was evaluated, and true, at every grid
+point up to the result. ``least_between`` minimises a function with one minimum.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 _TOLERANCE = 1e-10
-_POINTS_AT_ONCE = 256  # points of a grid that are asked about at once
+_POINTS_AT_ONCE = 256  # grid points evaluated together
 
 
 def at_most(f: Callable[[float], float], level: float) -> Callable[[float], bool]:
-    """Return whether ``f`` is at most a level, as a question to search with.
+    """Return the predicate that ``f`` is at most a level, for use in a search.
 
     Example:
         >>> round(largest_yes(at_most(lambda x: x * x, 2.0)), 4)
@@ -40,12 +40,12 @@ def at_most(f: Callable[[float], float], level: float) -> Callable[[float], bool
 def largest_yes(holds: Callable[[float], bool], *, limit: float = 1e6) -> float:
     """Return the largest ``x >= 0`` at which ``holds`` is still true, or 0.0 if none.
 
-    The answer errs low: ``holds`` was seen to be true at the value returned, and
+    The result errs low: ``holds`` was evaluated, and true, at the returned value, and
     the true turning point is at most 1e-10 above it.
 
     Args:
         holds: True up to some point and false after it.
-        limit: Where to give up looking for a false.
+        limit: Where to give up the search for a false value.
 
     Raises:
         UncertifiedError: ``holds`` is still true at ``limit``.
@@ -69,9 +69,9 @@ def highest_yes(
 ) -> float:
     """Return a high ``x`` in [0, top] at which ``holds`` is true, or 0.0 if none.
 
-    The line is walked down from ``top`` in equal pieces until ``holds`` is true, then
-    the turning point above is closed in on. Whatever is returned was seen to hold; a
-    yes that is narrower than a piece may be missed.
+    The interval is scanned down from ``top`` in equal pieces until ``holds`` is true,
+    then the turning point above is found by bisection. ``holds`` was evaluated, and
+    true, at the returned value; a true interval narrower than a piece may be missed.
 
     Example:
         >>> round(highest_yes(lambda x: 1 <= x <= 2, top=5.0), 4)
@@ -98,17 +98,17 @@ def last_yes_before_no(
     limit: float = 1e4,
     clearly: Callable[[NDArray[np.float64]], NDArray[np.bool_]] = _never,
 ) -> float:
-    """Return the last point of ``start, start + step, ...`` before the first no.
+    """Return the last point of ``start, start + step, ...`` before the first false one.
 
-    All points up to the answer said yes; 0.0 if the first says no.
+    ``holds`` is true at all points up to the result; 0.0 if false at the first.
 
     Args:
-        holds: Asked of one point after another.
+        holds: Evaluated at one point after another.
         start: The first point.
-        step: From one point to the next.
-        limit: Where to give up looking for a no.
-        clearly: Asked of many points at once, before ``holds``, which it spares: it may
-            say yes only where ``holds`` does.
+        step: The distance between neighbours.
+        limit: Where to give up the search for a false value.
+        clearly: A cheap version of ``holds``, evaluated first, at many points at once;
+            it may be true only where ``holds`` is.
 
     Raises:
         UncertifiedError: ``holds`` is still true at ``limit``.
@@ -122,8 +122,8 @@ def last_yes_before_no(
         numbers = np.arange(first, first + _POINTS_AT_ONCE, dtype=np.float64)
         points = start + step * numbers
         points = points[points <= limit]
-        asked = zip(points.tolist(), clearly(points).tolist(), strict=True)
-        for number, (point, clear) in enumerate(asked, first):
+        pairs = zip(points.tolist(), clearly(points).tolist(), strict=True)
+        for number, (point, clear) in enumerate(pairs, first):
             if not (clear or holds(point)):
                 return start + (number - 1) * step if number else 0.0
         first += _POINTS_AT_ONCE
@@ -142,10 +142,10 @@ def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
 def least_between(
     f: Callable[[float], float], low: float, high: float, *, steps: int = 16
 ) -> tuple[float, float]:
-    """Return where ``f`` is least between two points, and how small it is there.
+    """Return the minimiser of ``f`` between two points, and the minimum.
 
-    By golden section: exact to 1/2000 of the distance if ``f`` has one valley, and a
-    point that was asked in any case.
+    By golden section: exact to 1/2000 of the distance if ``f`` has one minimum, and in
+    any case a point at which ``f`` was evaluated.
 
     Example:
         >>> where, least = least_between(lambda x: (x - 1) ** 2, 0.0, 3.0)

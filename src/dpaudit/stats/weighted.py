@@ -6,10 +6,10 @@ contribution is rounded *up* to a grid, at most one step per class whatever its 
 and the classes are convolved by Fourier transform. With whole-number weights the grid
 is the whole numbers and nothing is rounded.
 
-A far tail would drown in the transform's rounding. So the distributions are first
+A far tail would be lost in the transform's rounding. So the distributions are first
 tilted by ``e^(theta x)``, with theta such that the tilted mean is the threshold, where
-masses are large; undoing the tilt is a factor that is kept in log space. What the
-windows cut off and what the transform may lose is added to the tail.
+masses are large; undoing the tilt is a factor kept in log space. The mass cut off by
+windows and the transform's error are added to the tail.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from dpaudit.stats.binomial import masses
 
 __all__ = ["TailBound", "weighted_tail"]
 
-_SPREAD = 9.5  # standard deviations; two tails of it hold 2e-21
-_ROUNDING = 1e-12  # more than the windows and the transform can lose
-_TAIL_ROUNDING = 1e-9  # more than sums and tilts can lose of a tail, relative to it
+_SPREAD = 9.5  # standard deviations; the two tails beyond hold 2e-21
+_ROUNDING = 1e-12  # more than the error of windows and transform
+_TAIL_ROUNDING = 1e-9  # more than the relative error of a tail from sums and tilts
 _TAIL_ROUNDING_UNGRIDDED = 1e-12  # the same if nothing is rounded to a grid
-_GRID_STEPS = 1 << 16  # of the grid across the tilted sum, if weights are not whole
+_GRID_STEPS = 1 << 16  # across the tilted sum, if weights are not whole numbers
 
 
 @final
@@ -38,17 +38,15 @@ class TailBound:
     """An upper bound on the log of a tail, and how far above the truth it can be.
 
     Attributes:
-        log_upper: At least the log of the tail.
-        slack: The tail is at least this much below, in log, at most.
+        log_upper: Upper bound on the log of the tail.
+        slack: The log of the tail is at least ``log_upper - slack``.
     """
 
     log_upper: float
     slack: float
 
 
-_UNKNOWN = TailBound(
-    log_upper=0.0, slack=inf
-)  # nothing is known, so nothing is claimed
+_UNKNOWN = TailBound(log_upper=0.0, slack=inf)  # the trivial bound
 
 
 def weighted_tail(
@@ -61,7 +59,7 @@ def weighted_tail(
 
     Args:
         weights: The weight of each class, positive.
-        trials: How many variables each class has.
+        trials: Number of variables in each class.
         log_odds: The log-odds of a success in each class.
         threshold: Where the tail begins.
 
@@ -79,24 +77,24 @@ def weighted_tail(
         return _UNKNOWN
     as_given = _small_whole(w, n)
     if not as_given:
-        # In units of the largest nothing overflows, and what underflows adds nothing.
+        # In units of the largest weight nothing overflows, and underflow is harmless.
         unit = float(w.max(initial=0.0))
         w, threshold = (w / unit, threshold / unit) if unit else (w, threshold)
     if not len(n) or threshold > float(w @ n) * (1 + 1e-12):
         return TailBound(log_upper=-inf, slack=0.0)
     theta = _tilt(w, n, odds, threshold)
     step = _grid_step(w, n, odds + theta * w)
-    with np.errstate(over="ignore", invalid="ignore"):  # such a law is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is refused below
         start, distribution = _tilted_distribution(w, n, odds, theta=theta, step=step)
     # log of the product of the tilts' normalising constants
     scale = float(n @ (np.logaddexp(0, odds + theta * w) - np.logaddexp(0, odds)))
     log_scale = scale - theta * threshold
     x = (start + np.arange(len(distribution))) * step - threshold
-    # Rounding up only adds mass; a distribution that lacks some is no distribution.
+    # Rounding up only adds mass; if some is missing, the distribution is invalid.
     if not (np.isfinite(x).all() and float(distribution.sum()) > 1 - 1e-6):
         return _UNKNOWN
 
-    # More than cells and sums are rounded by; whole numbers are not.
+    # More than the rounding of cells and sums; whole numbers are exact.
     tolerance = 1e-9 if step == 1.0 else 1e-3 * step
 
     def log_sum_from(shift: float) -> float:
@@ -105,7 +103,7 @@ def weighted_tail(
 
     upper = log_sum_from(0.0)
     lost = len(n) * step
-    if step == 1.0:  # nothing was rounded, unless the weights were taken in other units
+    if step == 1.0:  # nothing was rounded, unless the weights were rescaled
         lost = 0.0 if as_given else 2 * tolerance
     loss = _TAIL_ROUNDING_UNGRIDDED if step == 1.0 else _TAIL_ROUNDING
     log_upper = min(0.0, log_scale + upper + loss)
@@ -113,7 +111,7 @@ def weighted_tail(
 
 
 def _small_whole(w: NDArray[np.float64], n: NDArray[np.int64]) -> bool:
-    """Return whether all sums are whole numbers that floats hold exactly."""
+    """Return whether all sums are whole numbers that floats represent exactly."""
     whole = bool(np.all(w == np.round(w)))
     return whole and float(w.max(initial=0.0)) * int(n.sum()) < 2**53
 

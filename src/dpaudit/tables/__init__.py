@@ -1,1 +1,1 @@
-"""Scores from files: tables of (id, bit, score), and lists of scores in and out."""
+"""Scores from files: tables of (id, bit, score), and lists for in and for out."""

@@ -1,15 +1,15 @@
-"""Columns of scores from a file, by what they mean: id, bit and score.
+"""Reads columns of scores from a file, keyed by their meaning: id, bit and score.
 
-An id is a whole number or text, a bit is 0 or 1, a score is a number. Whatever the
-file's format, a breach is told alike: the file, the column, the row (the first row of
-data is row 1), what stands there, and what to do.
+An id is a whole number or text, a bit is 0 or 1, a score is a number. For every file
+format an error names the file, the column, the row (the first row of data is row 1),
+the value, and what to do.
 
 A CSV file is UTF-8 text with commas, a header, and one row for each canary. Arrays of
-.npy and .npz files are read by numpy, without pickle. The header of such an array says
-how large it is, and is believed only if the file holds that many bytes, so that a few
-bytes cannot ask for a machine's whole memory. Members of an archive are stored or
-deflated, as numpy writes them, and are never written to disk. Parquet is read by
-``parquet``, which is held to the same.
+.npy and .npz files are read by numpy, without pickle. The size in the header of such an
+array is trusted only if the file holds that many bytes, so that a few bytes cannot
+request all of a machine's memory. Members of an archive are stored or deflated, as
+numpy writes them, and are never written to disk. ``parquet`` reads Parquet files by the
+same rules.
 """
 
 import csv
@@ -57,15 +57,15 @@ __all__ = [
 ]
 
 Column: TypeAlias = NDArray[np.generic]
-Columns: TypeAlias = Mapping[str, Column]  # by their meaning
+Columns: TypeAlias = Mapping[str, Column]  # by meaning
 
-# A column may be called by one or by many.
+# Names that a column may have: singular or plural.
 SPELLINGS: Final = MappingProxyType(
     {"id": ("id", "ids"), "bit": ("bit", "bits"), "score": ("score", "scores")}
 )
-MOST_BYTES: Final = 8 << 30  # that a column may take; so many scores are a billion
-_UNPACKED: Final = 256 << 20  # bytes that a small file may grow to
-_GROWTH: Final = 100  # times; no column that means something is packed so well
+MOST_BYTES: Final = 8 << 30  # per column; enough for a billion scores
+_UNPACKED: Final = 256 << 20  # bytes; always allowed, whatever the file's size
+_GROWTH: Final = 100  # times; no meaningful column compresses this well
 _LONGEST_HEADER: Final = 1 << 16  # bytes; numpy itself takes no more than 10,000
 _WRITE_BITS: Final = "write 1 for included and 0 for not"
 MISSING: Final = (
@@ -77,12 +77,12 @@ MISSING: Final = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnNames:
-    """What the columns of a file are called.
+    """The names of a file's columns.
 
     Attributes:
         id: The column of ids; None for one of the usual names, ``id`` or ``ids``.
-        included: Of the coins; None for ``bit`` or ``bits``.
-        score: Of the scores; None for ``score`` or ``scores``.
+        included: The column of coins; None for ``bit`` or ``bits``.
+        score: The column of scores; None for ``score`` or ``scores``.
 
     Example:
         >>> ColumnNames(included="member").spellings["bit"]
@@ -104,7 +104,7 @@ class ColumnNames:
 
     @property
     def spellings(self) -> Mapping[str, tuple[str, ...]]:
-        """What each column may be called, by its meaning."""
+        """The names that each column may have, keyed by meaning."""
         return {
             meaning: usual if (name := self._named[meaning]) is None else (name,)
             for meaning, usual in SPELLINGS.items()
@@ -115,7 +115,7 @@ class ColumnNames:
         return {"id": self.id, "bit": self.included, "score": self.score}
 
     def check(self, path: Path, columns: Iterable[str]) -> None:
-        """Refuse a file that lacks a column that was named."""
+        """Refuse a file that lacks a requested column."""
         here = list(columns)
         for name in self._named.values():
             if name is not None and name not in here:
@@ -131,12 +131,12 @@ USUAL: Final = ColumnNames()
 @final
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """A column of a file, as an error names it, perhaps with a row.
+    """A column of a file, for use in error messages.
 
     Attributes:
         path: The file.
-        name: What the column is called.
-        first: The number of the first row of the values that are looked at.
+        name: The column's name.
+        first: The row number of the first value being checked.
     """
 
     path: Path
@@ -144,7 +144,7 @@ class FileColumn:
     first: int = 1
 
     def refuse(self, said: str, *, row: int | None = None) -> InvalidInputError:
-        """Return the error; ``row`` counts from 0 within the values looked at."""
+        """Return the error; ``row`` counts from 0 within the values being checked."""
         place = f"column {self.name!r}"
         if row is not None:
             place += f", row {self.first + row}"
@@ -154,10 +154,10 @@ class FileColumn:
 def found(
     path: Path, columns: Iterable[str], named: ColumnNames = USUAL
 ) -> Mapping[str, str]:
-    """Return what the columns that are read are called in a file.
+    """Return the names of the file's columns of ids, bits and scores, by meaning.
 
     Raises:
-        InvalidInputError: A column is there twice, or one that was named is not there.
+        InvalidInputError: A column appears twice, or a requested one is missing.
     """
     names = list(columns)
     named.check(path, names)
@@ -174,7 +174,7 @@ def found(
 
 
 def check_size(column: FileColumn, size: int) -> None:
-    """Refuse a column that would not fit, before any memory is asked for."""
+    """Refuse a column that is too large, before any memory is allocated."""
     if size > MOST_BYTES:
         raise column.refuse(
             f"it says that it takes {size:,} bytes, and no more than {MOST_BYTES:,} "
@@ -192,7 +192,7 @@ def check_unpacked(column: FileColumn, size: int, packed: int) -> None:
 
 
 def check_texts(column: FileColumn, longest: int, rows: int, packed: int) -> None:
-    """Refuse texts that would fill memory, as each takes as much as the longest."""
+    """Refuse texts that would fill memory: each takes as much as the longest."""
     size = 4 * longest * rows
     if size > MOST_BYTES or (size > _UNPACKED and size > _GROWTH * packed):
         raise column.refuse(
@@ -202,9 +202,9 @@ def check_texts(column: FileColumn, longest: int, rows: int, packed: int) -> Non
 
 
 def text_column(column: FileColumn, texts: list[str]) -> NDArray[np.str_]:
-    """Return texts as an array, in which all take as much memory as the longest.
+    """Return texts as an array, where each takes as much memory as the longest.
 
-    Numpy would drop NUL characters at the end, and two ids might become one.
+    Texts ending in NUL are refused: numpy would drop it, and two ids might become one.
     """
     longest = max(map(len, texts), default=0)
     check_texts(column, longest, len(texts), sum(map(len, texts)))
@@ -217,7 +217,7 @@ def text_column(column: FileColumn, texts: list[str]) -> NDArray[np.str_]:
 
 
 def check_flat(column: FileColumn, values: Column) -> None:
-    """Refuse a column that is no list."""
+    """Refuse a column that is not one-dimensional."""
     if values.ndim != 1:
         raise column.refuse(f"expected a list, got an array of shape {values.shape}")
 
@@ -238,13 +238,13 @@ def to_ids(column: FileColumn, values: Column) -> Column:
 
 
 def to_bits(column: FileColumn, values: Column) -> NDArray[np.uint8]:
-    """Return bits, which may have been written as numbers or as truth values."""
+    """Return bits, which may be stored as numbers or as booleans."""
     if values.dtype.kind not in "iufb":
         raise column.refuse(f"it holds {values.dtype}; {_WRITE_BITS}")
     odd = np.flatnonzero(~((values == 0) | (values == 1)))
     if len(odd):
-        said = f"{values[odd[0]]} is neither 0 nor 1; {_WRITE_BITS}"
-        raise column.refuse(said, row=int(odd[0]))
+        problem = f"{values[odd[0]]} is neither 0 nor 1; {_WRITE_BITS}"
+        raise column.refuse(problem, row=int(odd[0]))
     return np.asarray(values == 1, np.uint8)
 
 
@@ -254,7 +254,7 @@ def to_scores(column: FileColumn, values: Column) -> NDArray[np.float64]:
         raise column.refuse(f"it holds {values.dtype}, and scores are numbers")
     with np.errstate(over="ignore", invalid="ignore"):  # of long doubles
         scores = np.asarray(values, np.float64)
-    # NaN is the least of all, for numpy.
+    # numpy's min returns NaN if there is one.
     if len(scores) and np.isnan(scores.min()):
         missing = int(np.flatnonzero(np.isnan(scores))[0])
         raise column.refuse(f"the score is not a number; {MISSING}", row=missing)
@@ -275,7 +275,7 @@ def _read_csv(path: Path, named: ColumnNames) -> Columns:
 
 
 def _read_csv_list(path: Path, named: ColumnNames) -> Columns:
-    """Return one list of scores: a number a line, or the score column of a table."""
+    """Return one list of scores: one number per line, or a table's score column."""
     with _lines(path) as lines:
         first = next(lines, None)
         if first is None:
@@ -295,7 +295,7 @@ def _read_csv_list(path: Path, named: ColumnNames) -> Columns:
 
 @contextmanager
 def _lines(path: Path) -> Iterator[Iterator[list[str]]]:
-    """Open a file; what cannot be read as CSV is an error that names it."""
+    """Open a CSV file; errors in reading it name the file."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             yield (row for row in csv.reader(file, strict=True) if row)
@@ -342,7 +342,7 @@ def _rows(
 
 
 def _ids(column: FileColumn, texts: list[str]) -> Column:
-    """Return whole numbers if every id is written as one, or else text."""
+    """Return whole numbers if every id is written as one; text otherwise."""
     if "" in texts:
         raise column.refuse("the id is missing", row=texts.index(""))
     try:
@@ -359,8 +359,8 @@ def _bits(column: FileColumn, texts: list[str]) -> NDArray[np.uint8]:
         return np.array([_BITS[text.lower()] for text in texts], np.uint8)
     except KeyError:
         row = next(i for i, text in enumerate(texts) if text.lower() not in _BITS)
-        said = f"{texts[row][:40]!r} is neither 0 nor 1; {_WRITE_BITS}"
-        raise column.refuse(said, row=row) from None
+        problem = f"{texts[row][:40]!r} is neither 0 nor 1; {_WRITE_BITS}"
+        raise column.refuse(problem, row=row) from None
 
 
 def _scores(column: FileColumn, texts: list[str]) -> NDArray[np.float64]:
@@ -368,12 +368,12 @@ def _scores(column: FileColumn, texts: list[str]) -> NDArray[np.float64]:
         return np.array([_number(text) for text in texts], np.float64)
     except ValueError:
         row = next(i for i, text in enumerate(texts) if not _is_number(text))
-        said = f"{texts[row][:40]!r} is not a number" if texts[row] else "no score"
-        raise column.refuse(f"{said}; {MISSING}", row=row) from None
+        problem = f"{texts[row][:40]!r} is not a number" if texts[row] else "no score"
+        raise column.refuse(f"{problem}; {MISSING}", row=row) from None
 
 
 def _number(text: str) -> float:
-    if "_" in text:  # Python would take 1_0 for 10
+    if "_" in text:  # Python would read 1_0 as 10
         raise ValueError(text)
     return float(text)
 
@@ -393,7 +393,7 @@ def _read_npz(path: Path, named: ColumnNames) -> Columns:
 
 
 def _read_npz_list(path: Path, named: ColumnNames) -> Columns:
-    """Return one list of scores: the only array, or the one that is called so."""
+    """Return one list of scores: the only array, or the one named ``scores``."""
     names, spellings = array_names(path), named.spellings["score"]
     named.check(path, names)
     chosen = [name for name in names if name in spellings] or list(names)
@@ -413,13 +413,13 @@ def _read_npy_list(path: Path, named: ColumnNames) -> Columns:
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """Return what the arrays of a .npz file are called."""
+    """Return the names of the arrays in a .npz file."""
     with _opened(path) as archive:
         return tuple(name.removesuffix(".npy") for name in archive.namelist())
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Column]:
-    """Return the arrays of a .npz file that are named, which must be there."""
+    """Return the named arrays of a .npz file; each must exist exactly once."""
     with _opened(path) as archive:
         arrays = {}
         for name in names:
@@ -446,7 +446,7 @@ def _member(column: FileColumn, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive; what is wrong with it is an error that names it."""
+    """Open an archive; errors in reading it name the file."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -458,9 +458,9 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         lzma.LZMAError,
         struct.error,
         EOFError,
-        OSError,  # a place before the file's beginning, for one
-        RuntimeError,  # encrypted, or compressed in an unknown way
-        ValueError,  # names that are no text
+        OSError,  # for example an offset before the file's beginning
+        RuntimeError,  # encrypted, or compressed by an unknown method
+        ValueError,  # names that are not text
     ) as error:
         raise InvalidInputError(
             f"{path} is not a .npz file, or it is cut off ({error}); write it with "
@@ -469,7 +469,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _array(column: FileColumn, stream: IO[bytes], size: int, packed: int) -> Column:
-    """Return an array of which a file says that it takes so many bytes, packed."""
+    """Return an array that takes ``size`` bytes, or ``packed`` when compressed."""
     shape, dtype, head = _header(column, stream)
     if dtype.hasobject:
         raise column.refuse(
@@ -497,7 +497,7 @@ def _array(column: FileColumn, stream: IO[bytes], size: int, packed: int) -> Col
 def _header(
     column: FileColumn, stream: IO[bytes]
 ) -> tuple[tuple[int, ...], np.dtype[np.generic], int]:
-    """Return the shape, the type, and how many bytes the header takes."""
+    """Return the shape, the dtype, and the header's length in bytes."""
     try:
         version = npy.read_magic(stream)
         read, width = {
@@ -508,7 +508,7 @@ def _header(
         stream.seek(npy.MAGIC_LEN)
         with _quietly():
             shape, _, dtype = read(stream)
-    except Exception as error:  # whatever a parser of foreign bytes may raise
+    except Exception as error:  # a parser of untrusted bytes may raise anything
         raise column.refuse(f"it is not an array that numpy wrote ({error})") from error
     if any(length < 0 for length in shape):
         raise column.refuse(f"its shape is {shape}")
@@ -516,14 +516,14 @@ def _header(
 
 
 def _check_length(header: int) -> None:
-    """Refuse a header that would take much memory to be read."""
+    """Refuse a header that would take much memory to read."""
     if header > _LONGEST_HEADER:
         raise ValueError(f"a header of {header:,} bytes")
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Do without numpy's warnings, as about headers of Python 2."""
+    """Suppress numpy's warnings, such as those about Python 2 headers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -559,13 +559,13 @@ _LISTS: Final[_Readers] = MappingProxyType(
 def read_columns(
     path: Path, named: ColumnNames = USUAL, *, one_list: bool = False
 ) -> Columns:
-    """Return the columns of a file by their meaning: id, bit, score.
+    """Return the columns of a file, keyed by their meaning: id, bit, score.
 
     Args:
         path: The file.
-        named: What its columns are called.
-        one_list: Whether it may hold scores alone: a number a line of a .csv file, an
-            array of a .npy or a .npz file.
+        named: The names of its columns.
+        one_list: Whether it may hold scores alone: one number per line of a .csv file,
+            or an array of a .npy or a .npz file.
     """
     readers = _LISTS if one_list else _TABLES
     columns = readers[check_file(path, tuple(readers))](path, named)
@@ -575,7 +575,7 @@ def read_columns(
 
 
 def check_file(path: Path, suffixes: tuple[str, ...]) -> str:
-    """Return the ending of a file's name, if the file is there and can be read."""
+    """Return the suffix of a file's name, if the file exists and can be read."""
     suffix = path.suffix.lower()
     if path.is_dir():
         raise InvalidInputError(f"{path} is a directory; name one file")

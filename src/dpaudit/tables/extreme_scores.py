@@ -1,15 +1,15 @@
 """The highest and the lowest scores of a stream, exactly, with their coins.
 
-Kept are scores with their lots, with how many canaries have both and how many of those
-were included, from the top until as many canaries as needed are covered, and from the
-bottom likewise. Where ids are known each has a lot of its own, which ranks it among
-those of the same score (``dpaudit.game.tie_breaking``), so each canary stands by
-itself. Where they are not, or nothing fixed lots, all lots are 0: equal scores are kept
-together, the last of them whole.
+Each entry is a pair of a score and a tie-break, with the number of canaries that have
+it and the number of those included. Entries are kept from the top until they cover as
+many canaries as needed, and likewise from the bottom. If ids are known, each has its
+own tie-break, which ranks it among equal scores (``dpaudit.game.tie_breaking``), so
+each canary is an entry of its own. If ids are unknown, or no tie-breaking was fixed,
+all tie-breaks are 0: equal scores form one entry, and the last entry is kept whole.
 
-What some shard dropped lies below enough others of that shard alone, so it is not among
-the highest of all shards either: merging shards gives what one pass over all of them
-gives.
+An entry that a shard drops lies below enough others of that shard alone, so it is not
+among the highest of all shards either: merging shards gives the same as one pass over
+all of them.
 """
 
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ from dpaudit.tables.score_bins import ScoreBins, check_counts, summed
 
 __all__ = ["ExtremeScores", "ExtremeScoresSoFar", "Tail"]
 
-_PENDING = 1 << 17  # scores that wait until they are sorted in
+_PENDING = 1 << 17  # scores that are buffered before they are merged
 _LAST = np.uint64(2**64 - 1)
 
-_Pair: TypeAlias = tuple[float, np.uint64]  # score and lot
+_Pair: TypeAlias = tuple[float, np.uint64]  # score and tie-break
 _Rows: TypeAlias = tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.uint8]]
 _Waiting: TypeAlias = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64]]
 
@@ -36,13 +36,13 @@ _Waiting: TypeAlias = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.i
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tail:
-    """Distinct pairs of score and lot from one end, lowest first.
+    """Distinct pairs of score and tie-break from one end, lowest first.
 
     Attributes:
         scores: The scores.
-        tie_breaks: Decide between equal ones; 0 where there are none.
-        counts: How many canaries have each pair.
-        ones: How many of these were included.
+        tie_breaks: Order equal scores; 0 without tie-breaking.
+        counts: The number of canaries with each pair.
+        ones: The number of these that were included.
     """
 
     scores: NDArray[np.float64]
@@ -62,7 +62,7 @@ class Tail:
 
     @classmethod
     def of(cls, parts: Iterable[Self]) -> Self:
-        """Return the tail with all scores of some."""
+        """Return one tail with all scores of several."""
         parts = list(parts)
         return cls._summed(
             np.concatenate([part.scores for part in parts]),
@@ -78,7 +78,7 @@ class Tail:
         tie_breaks: NDArray[np.uint64],
         bits: NDArray[np.uint8],
     ) -> Self:
-        """Return the tail of a canary after the other."""
+        """Return the tail of canaries given one by one, in any order."""
         single = np.ones(len(scores), np.int64)
         # not -0.0
         return cls._summed(scores + 0.0, tie_breaks, single, bits.astype(np.int64))
@@ -95,13 +95,13 @@ class Tail:
         return cls(scores=scores, tie_breaks=tie_breaks, counts=counts, ones=ones)
 
     def highest(self, canaries: int) -> Self:
-        """Return no more scores than cover so many canaries from the top."""
+        """Return the fewest scores from the top that cover so many canaries."""
         covered = np.cumsum(self.counts[::-1])
         last = int(np.searchsorted(covered, canaries)) + 1 if canaries else 0
         return self._slice(max(0, len(self.counts) - last), len(self.counts))
 
     def lowest(self, canaries: int) -> Self:
-        """Return no more scores than cover so many canaries from the bottom."""
+        """Return the fewest scores from the bottom that cover so many canaries."""
         covered = np.cumsum(self.counts)
         last = int(np.searchsorted(covered, canaries)) + 1 if canaries else 0
         return self._slice(0, last)
@@ -121,10 +121,10 @@ class ExtremeScores:
     """The highest and the lowest scores of some canaries.
 
     Attributes:
-        high: From the top, for ``most_high`` canaries or all there are.
-        low: From the bottom, for ``most_low``.
-        most_high: How many canaries the highest scores are needed of.
-        most_low: How many the lowest are needed of.
+        high: The highest, covering ``most_high`` canaries or all there are.
+        low: The lowest, covering ``most_low``.
+        most_high: The number of canaries needed from the top.
+        most_low: The number needed from the bottom.
     """
 
     high: Tail
@@ -133,7 +133,7 @@ class ExtremeScores:
     most_low: int
 
     def merged(self, other: Self) -> Self:
-        """Return the ends of all canaries of two shards."""
+        """Return the extreme scores of all canaries of two shards."""
         return type(self)(
             high=Tail.of([self.high, other.high]).highest(self.most_high),
             low=Tail.of([self.low, other.low]).lowest(self.most_low),
@@ -143,20 +143,20 @@ class ExtremeScores:
 
     @property
     def by_id(self) -> bool:
-        """Whether there are lots, and so something of who the canaries are."""
+        """Whether there are tie-breaks, which are derived from the canaries' ids."""
         return bool(self.high.tie_breaks.any() or self.low.tie_breaks.any())
 
     def covers(self, rows: int) -> bool:
-        """Return whether the ends are those of so many canaries, not fewer."""
+        """Return whether both ends reach as far as so many canaries require."""
         return int(self.high.counts.sum()) >= min(self.most_high, rows) and (
             int(self.low.counts.sum()) >= min(self.most_low, rows)
         )
 
     def cells(self, rows: int, ones: int) -> ScoreBins:
-        """Return all canaries in cells: what lies between the ends is one cell."""
+        """Return all canaries in bins; what lies between the ends is one bin."""
         low, high = self.low, self.high
         if len(low.scores) and len(high.scores):
-            # What both ends reached is there twice, whole.
+            # Entries that both ends reached appear twice, whole.
             above = _above(
                 high.scores, high.tie_breaks, low.scores[-1], low.tie_breaks[-1]
             )
@@ -177,7 +177,7 @@ class ExtremeScores:
 
 @final
 class ExtremeScoresSoFar:
-    """The ends of a stream of scores."""
+    """Collects the extreme scores of a stream."""
 
     def __init__(
         self, *, most_high: int, most_low: int, tie_breaks: TieBreaking | None = None
@@ -189,7 +189,7 @@ class ExtremeScoresSoFar:
         self._ends = ExtremeScores(
             high=nothing, low=nothing, most_high=most_high, most_low=most_low
         )
-        # Only what lies beyond these, or on them, can be among the ends any more.
+        # Only scores on or beyond these can still be among the extremes.
         self._floor: _Pair = (-np.inf, np.uint64(0))
         self._roof: _Pair = (np.inf, _LAST)
         self._waiting: list[_Waiting] = []
@@ -201,11 +201,11 @@ class ExtremeScoresSoFar:
         bits: NDArray[np.uint8],
         ids: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take in some canaries; no score may be NaN. With lots, ids are needed."""
+        """Add some canaries; no score may be NaN. Tie-breaking needs their ids."""
         beyond = (scores >= self._floor[0]) | (scores <= self._roof[0])
         named = np.empty(0, np.int64)
         if self._tie_breaks is not None:
-            assert ids is not None  # who has lots has ids to draw them for
+            assert ids is not None  # tie-breaking is set only if ids are read
             named = ids[beyond]
         self._waiting.append((scores[beyond], bits[beyond], named))
         self._rows += len(self._waiting[-1][0])
@@ -213,7 +213,7 @@ class ExtremeScoresSoFar:
             self.found()
 
     def found(self) -> ExtremeScores:
-        """Return the ends of all canaries so far."""
+        """Return the extreme scores of all canaries so far."""
         if self._waiting:
             high, low = self._most
             rows = Tail.of_rows(*_outer(*self._beyond(), high, low))
@@ -225,7 +225,7 @@ class ExtremeScoresSoFar:
         return self._ends
 
     def _beyond(self) -> _Rows:
-        """Return the rows that wait, with their lots, without what these leave out."""
+        """Return the buffered rows that can be extreme, with their tie-breaks."""
         scores, bits, ids = (np.concatenate(part) for part in zip(*self._waiting))  # noqa: B905
         if self._tie_breaks is None:
             return scores, np.zeros(len(scores), np.uint64), bits
@@ -253,7 +253,7 @@ def _outer(
     high: int,
     low: int,
 ) -> _Rows:
-    """Return the rows that can be among the ends, so that fewer have to be sorted."""
+    """Return the rows that can be extreme, so that fewer have to be sorted."""
     size = len(scores)
     if size <= 2 * (high + low):
         return scores, tie_breaks, bits
@@ -269,7 +269,7 @@ def _above(
     than: NDArray[np.float64] | float,
     tie_break: NDArray[np.uint64] | np.uint64,
 ) -> NDArray[np.bool_]:
-    """Return where a pair of score and lot ranks above another."""
+    """Return where a pair of score and tie-break ranks above another."""
     return np.asarray(
         np.greater(scores, than) | ((scores == than) & (tie_breaks > tie_break))
     )

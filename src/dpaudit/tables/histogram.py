@@ -1,29 +1,28 @@
-"""All scores of a stream in cells, as fine as a fixed number of cells allows.
+"""All scores of a stream in bins, as fine as a fixed number of bins allows.
 
-A cell is the sign, the exponent and the first bits of the mantissa of a score: the top
-bits of its float, which are in the order of the scores on either side of zero. How many
-bits of the mantissa are kept follows from how many pairs of sign and exponent occur
-(octaves), so that there are no more than a fixed number of cells: scores near 1000 with
-a spread of 1 get cells of 0.002, and scores that spread over forty octaves some 4,096
-cells in each.
+A bin is the sign, the exponent and the first bits of the mantissa of a score: the top
+bits of its float, which are in the order of the scores on either side of zero. The
+number of mantissa bits follows from how many pairs of sign and exponent (octaves)
+occur, so that the number of bins stays below a fixed limit: scores near 1000 with a
+spread of 1 get bins of 0.002, and scores spread over forty octaves some 4,096 bins in
+each.
 
-An octave only ever comes in, so the cells only ever become coarser, two becoming one.
-Whatever the order of the stream and however it was divided, the cells in the end are
-those that the octaves of all scores ask for, and their counts are sums.
+Octaves are only ever added, so bins only become coarser, by merging in pairs. Whatever
+the order of the stream and however it was divided, the final bins are determined by the
+octaves of all scores, and their counts are sums.
 
-Where guesses end within a cell a lot decides, but not one for each canary: which of a
-cell's canaries lie above is not kept. What is drawn is how many of its ones do. A draw
-that was fixed before the coins, by a salt that may be public, would be the same
-whatever they are: scores that are all equal would be judged alike, and for some salts
-refute every claim. So it is drawn by a hash of the salt and of all that was tallied, a
-fingerprint of the included canaries' ids among it (``seen_ids``): the draw is another
-for other coins. With one salt it is then no draw at all but a function of the coins,
-and the level is right for that salt as far as the coins are many. They are: cells are
-used for more than 65,536 canaries, whose coins fall in 2^65536 ways, and two of these
-have the same fingerprint once in 2^64 times. With a hash that cannot be told from a
-random function, the chance of refuting a true claim differs between salts with a
-variance of at most alpha / 2^64: by some 10^-10, and whoever tried a million million
-salts would gain ten times that.
+If guesses end within a bin, ties are broken at random, but not per canary, as a bin
+does not store its canaries: the number of its ones that lie above is drawn. A draw
+fixed before the coins, by a salt that may be public, would not depend on them: scores
+that are all equal would always be judged alike, and for some salts refute every claim.
+So the draw is a hash of the salt and of the whole tally, including a fingerprint of the
+included canaries' ids (``seen_ids``), and differs for other coins. For a fixed salt the
+draw is then a function of the coins, and the significance level holds for that salt as
+there are many coins: bins are used for more than 65,536 canaries, whose coins fall in
+2^65536 ways, and two of these have the same fingerprint once in 2^64 times. For a hash
+that is indistinguishable from a random function, the probability of refuting a true
+claim differs between salts with a variance of at most alpha / 2^64: by about 10^-10,
+and trying 10^12 salts would gain ten times that.
 """
 
 from dataclasses import dataclass
@@ -47,15 +46,15 @@ _NEGATIVE = _OCTAVES // 2
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Histogram:
-    """Scores in cells.
+    """Scores in bins.
 
     Attributes:
-        mantissa_bits: How many bits of the mantissa tell cells apart.
-        keys: The cells that are not empty, lowest first: exponent and bits of the
+        mantissa_bits: The number of mantissa bits that define a bin.
+        keys: The bins that are not empty, lowest first: exponent and bits of the
             mantissa as one whole number, with the sign of the score.
-        counts: How many canaries scored in each.
-        ones: How many of them were included.
-        coins: The fingerprint of the ids of those; 0 if ids were not checked.
+        counts: The number of canaries in each.
+        ones: The number of them that were included.
+        coins: The fingerprint of the included ids; 0 if ids were not checked.
     """
 
     mantissa_bits: int
@@ -82,7 +81,7 @@ class Histogram:
 
     @property
     def by_id(self) -> bool:
-        """Whether something was kept of who the canaries are."""
+        """Whether the histogram depends on the canaries' ids."""
         return self.coins != 0
 
     def merged(self, other: Self) -> Self:
@@ -99,7 +98,7 @@ class Histogram:
         return both._coarser(_bits_for(both._octaves()))
 
     def cells(self, rows: int, ones: int) -> ScoreBins:
-        """Return all canaries in cells."""
+        """Return all canaries in bins."""
         if int(self.counts.sum()) != rows or int(self.ones.sum()) != ones:
             raise InvalidInputError("the histogram does not hold all rows and coins")
         return ScoreBins(counts=self.counts, ones=self.ones)
@@ -122,7 +121,7 @@ class Histogram:
         ones: NDArray[np.int64],
         coins: int,
     ) -> Self:
-        """Return the histogram of keys of which some are there more than once."""
+        """Return the histogram of keys that may be repeated."""
         (distinct,), counts, ones = summed([keys], counts, ones)
         return cls(
             mantissa_bits=bits, keys=distinct, counts=counts, ones=ones, coins=coins
@@ -131,12 +130,12 @@ class Histogram:
 
 @final
 class HistogramSoFar:
-    """The histogram of a stream of scores, with a salt for the ids if they are told."""
+    """Collects the histogram of a stream; the salt is for ids, if these are given."""
 
     def __init__(self, salt: int = 0) -> None:
         self._salt, self._coins = salt, 0
         self._bits = _FINEST
-        self._start = np.full(_OCTAVES, -1, np.int64)  # of an octave, among the counts
+        self._start = np.full(_OCTAVES, -1, np.int64)  # of each octave in _counted
         self._octaves: list[int] = []
         self._counted = np.zeros(0, np.int64)  # by page, bits of the mantissa, coin
 
@@ -146,7 +145,7 @@ class HistogramSoFar:
         bits: NDArray[np.uint8],
         ids: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take in some canaries; no score may be NaN."""
+        """Add some canaries; no score may be NaN."""
         if ids is not None:
             self._coins += fingerprint(ids[bits.view(bool)], self._salt)
         words = np.ascontiguousarray(scores, np.float64).view(np.uint64)
@@ -155,7 +154,7 @@ class HistogramSoFar:
         if len(place) and place.min() < 0:
             self._make_room(np.unique(octave[place < 0]).tolist())
             place = self._start.take(octave)
-        # Twice the first bits of the mantissa, as every cell has two counts.
+        # Twice the first bits of the mantissa, as every bin has two counts.
         words = words >> np.uint64(_MANTISSA - self._bits - 1)
         words &= np.uint64((1 << (self._bits + 1)) - 2)
         place += words.view(np.int64)
@@ -189,7 +188,7 @@ class HistogramSoFar:
 
 
 def _bits_for(octaves: int) -> int:
-    """Return how many bits of the mantissa so many octaves leave room for."""
+    """Return how many mantissa bits fit into ``MOST_CELLS`` for so many octaves."""
     return min(_FINEST, (MOST_CELLS // max(1, octaves)).bit_length() - 1)
 
 

@@ -1,8 +1,8 @@
 """Columns of scores from Parquet files, whole or some rows at a time.
 
-Needs the extra ``tables``. Many files are read one after the other and decoded batch by
-batch, so memory does not grow with a file or a row group. Only the columns that are
-needed are read. What a row may hold is said in ``columns``; breaches name file, column
+Needs the extra ``tables``. Files are read one after the other and decoded batch by
+batch, so memory does not grow with the size of a file or a row group. Only the needed
+columns are read. ``columns`` documents what a row may hold; errors name file, column
 and row.
 """
 
@@ -49,11 +49,11 @@ except ImportError as error:
     raise MissingExtraError.of("Parquet is read with pyarrow", "tables") from error
 
 _BUFFER = 1 << 20  # bytes
-_SMALL = 256 << 20  # bytes; 2 GiB are no more than eight times a larger file
+_SMALL = 256 << 20  # bytes; 2 GiB are at most eight times a larger file
 
 
 def read_parquet(path: Path, named: ColumnNames = USUAL) -> Columns:
-    """Return the columns of a table by their meaning: id, bit, score."""
+    """Return the columns of a table, keyed by meaning: id, bit, score."""
     with opened(path) as file:
         known = found(path, file.schema_arrow.names, named)
         size = 8 * _rows(path, file)
@@ -68,9 +68,9 @@ def read_parquet(path: Path, named: ColumnNames = USUAL) -> Columns:
 
 
 def _read(path: Path, file: parquet.ParquetFile, names: list[str]) -> pa.Table:
-    """Return columns; of texts each is kept once, however many rows it stands in.
+    """Return columns; each distinct text is stored once, however many rows have it.
 
-    Without a buffer, see ``opened``, as all is read at once anyway.
+    Unlike ``opened``, uses no buffer, as everything is read at once anyway.
     """
     kinds = file.schema_arrow
     texts = [name for name in names if _is_text(kinds.field(name).type)]
@@ -79,12 +79,12 @@ def _read(path: Path, file: parquet.ParquetFile, names: list[str]) -> pa.Table:
 
 
 def _rows(path: Path, file: parquet.ParquetFile) -> int:
-    """Return how many rows a file has, if it says so in one way."""
-    told = file.metadata
-    parts = [told.row_group(i).num_rows for i in range(told.num_row_groups)]
-    if min(parts, default=0) < 0 or sum(parts) != told.num_rows:
+    """Return the number of rows of a file, if its metadata is consistent."""
+    metadata = file.metadata
+    parts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    if min(parts, default=0) < 0 or sum(parts) != metadata.num_rows:
         raise InvalidInputError(
-            f"{path} says that it has {told.num_rows} rows, and its parts say "
+            f"{path} says that it has {metadata.num_rows} rows, and its parts say "
             f"{sum(parts)}; write it again"
         )
     return sum(parts)
@@ -92,15 +92,15 @@ def _rows(path: Path, file: parquet.ParquetFile) -> int:
 
 @contextmanager
 def opened(path: Path) -> Iterator[parquet.ParquetFile]:
-    """Open a file; what pyarrow cannot read is an error that names it.
+    """Open a file; errors of pyarrow in reading it name the file.
 
     A column of a large file is read through a buffer: pyarrow would otherwise read all
-    of a file's columns, or all of a row group's, before it gives out the first rows of
-    them. A small file is mapped into memory instead: through a buffer, pyarrow asks for
-    as much memory as a page says that it takes (up to 2 GiB), whatever the file holds.
+    columns of a file or a row group before it returns the first rows. A small file is
+    mapped into memory instead: through a buffer, pyarrow allocates the size that a page
+    declares (up to 2 GiB), whatever the file holds.
 
-    Of the metadata ask only for the schema and the number of rows: pyarrow 26 ends the
-    process over a column whose metadata is broken.
+    Read only the schema and the number of rows from the metadata: pyarrow 26 crashes
+    the process on a column whose metadata is broken.
     """
     try:
         small = path.stat().st_size <= _SMALL
@@ -121,7 +121,7 @@ def opened(path: Path) -> Iterator[parquet.ParquetFile]:
 
 
 def values_of(place: FileColumn, column: pa.Array | pa.ChunkedArray) -> Column:
-    """Return the values of a column, or of some rows of it from the first on."""
+    """Return the values of a column, or of a batch of its rows."""
     if column.null_count:
         row = column.is_null().index(pa.scalar(value=True)).as_py()
         raise place.refuse(f"there is no value; {MISSING}", row=row)
@@ -141,7 +141,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _check_repeated(place: FileColumn, column: pa.Array | pa.ChunkedArray) -> None:
-    """Refuse values that are held once and would take much memory in every row."""
+    """Refuse dictionary-encoded texts that would take too much memory expanded."""
     if not _is_text(column.type.value_type):
         return
     held = [part.dictionary for part in getattr(column, "chunks", [column])]
@@ -151,7 +151,7 @@ def _check_repeated(place: FileColumn, column: pa.Array | pa.ChunkedArray) -> No
 
 
 def holds_numbers(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds numbers or truth values."""
+    """Return whether a column of this type holds numbers or booleans."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(
@@ -161,7 +161,7 @@ def holds_numbers(kind: pa.DataType) -> bool:
     )
 
 
-_ROWS: Final = 1 << 20  # of a batch; ids in no order are seen faster by the million
+_ROWS: Final = 1 << 20  # per batch; unordered ids are checked faster in large batches
 _DENSE: Final = (
     "ids are checked where they are whole numbers from 0, and others can be left "
     "unchecked (check_ids=False, or --skip-id-checks)"
@@ -174,7 +174,7 @@ class Batch:
     """Some rows of a file.
 
     Attributes:
-        ids: The canaries, if ids were asked for.
+        ids: The canaries, if ids were requested.
         bits: Their coins, if the file has them.
         scores: Their scores.
     """
@@ -185,7 +185,7 @@ class Batch:
 
 
 def count_rows(files: Iterable[Path]) -> int:
-    """Return how many rows files say that they hold."""
+    """Return the number of rows of files, by their metadata."""
     total = 0
     for path in files:
         with opened(path) as file:
@@ -209,7 +209,7 @@ def read_batches(
 
 
 def _check_needed(path: Path, known: dict[str, str], *, with_ids: bool) -> None:
-    """Refuse a file without scores, or ids if they are needed; else drop those."""
+    """Refuse a file without scores or needed ids; drop ids that are not needed."""
     if "score" not in known:
         raise InvalidInputError(f"{path}: there is no column 'score'")
     if not with_ids:
@@ -219,12 +219,12 @@ def _check_needed(path: Path, known: dict[str, str], *, with_ids: bool) -> None:
 
 
 def _check_kinds(path: Path, known: dict[str, str], schema: pa.Schema) -> None:
-    """Refuse text before any of it is decoded: all would take room for the longest."""
+    """Refuse text before decoding it: every row would take the longest one's memory."""
     for meaning, name in known.items():
         kind = schema.field(name).type
         if not holds_numbers(kind):
-            said = _DENSE if meaning == "id" else f"a {meaning} is a number"
-            raise FileColumn(path, name).refuse(f"it holds {kind}; {said}")
+            expected = _DENSE if meaning == "id" else f"a {meaning} is a number"
+            raise FileColumn(path, name).refuse(f"it holds {kind}; {expected}")
 
 
 def _batch(

@@ -1,12 +1,12 @@
-"""Scores in order, cell by cell: how many fell into each, and how many are ones.
+"""Counts of canaries in bins by score, and how many of each are ones (included).
 
-This is all that guesses from both ends need. Where a cut falls between two cells the
-ones above it are known. Where it falls into a cell, either lots decide how many of the
-cell's ones lie above: each arrangement of its canaries is equally likely, so the number
-has a hypergeometric law, and it is drawn from it. Or, where no lots were fixed, the cut
-is counted against the guesser: the cell's zeros lie above its ones, so that guesses
-"included" from above and "excluded" from below are as wrong as any arrangement of the
-cell makes them (``dpaudit.game.tie_breaking`` has the proof).
+Guesses from both ends need no more. If a cut falls between two bins, the number of ones
+above it is known. If it falls inside a bin, ties are broken in one of two ways. With
+random tie-breaking each arrangement of the bin's canaries is equally likely, so the
+number of ones above the cut has a hypergeometric distribution, and is drawn from it.
+Without it the cut is counted against the guesser: the bin's zeros lie above its ones,
+so that guesses "included" from above and "excluded" from below are as wrong as any
+arrangement of the bin makes them (``dpaudit.game.tie_breaking`` has the proof).
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ from dpaudit.stats.hypergeometric import hypergeometric_quantile
 
 __all__ = ["ScoreBins", "check_counts", "summed"]
 
-_TOP: Final = 1 << 40  # the first number of the lots of guesses from above
-_BOTTOM: Final = 1 << 41  # and of those from below; cuts have the numbers from 0
+_TOP: Final = 1 << 40  # first index of the tie-breaks of guesses from above
+_BOTTOM: Final = 1 << 41  # and of those from below; cuts use the indices from 0
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreBins:
-    """Cells in order of score, the lowest first.
+    """Bins in order of score, the lowest first.
 
     Attributes:
-        counts: How many canaries scored in each cell.
-        ones: How many of them were included.
+        counts: The number of canaries in each bin.
+        ones: The number of them that were included.
 
     Example:
         >>> cells = ScoreBins(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 2]))
@@ -47,11 +47,11 @@ class ScoreBins:
     ones: NDArray[np.int64]
 
     def highest(self, cuts: Sequence[int], tie_breaks: TieBreaking | None) -> list[int]:
-        """Return how many ones are among the highest, for several numbers of those.
+        """Return how many of the highest canaries are ones, for each cut.
 
         Args:
-            cuts: Numbers of canaries, rising.
-            tie_breaks: Decide where a cut falls into a cell; without them it is counted
+            cuts: Numbers of canaries counted from the top, rising.
+            tie_breaks: Used if a cut falls inside a bin; if None, such a cut is counted
                 against the guesser.
         """
         counts, ones = self.counts[::-1], self.ones[::-1]
@@ -84,7 +84,7 @@ class ScoreBins:
     def ends(
         self, high: int, low: int, tie_breaks: TieBreaking | None
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which of the highest, from the top, and of the lowest are ones."""
+        """Return which of the highest (from the top) and of the lowest are ones."""
         size, every = int(self.counts.sum()), int(self.ones.sum())
         above, rest = self.highest([high, size - low], tie_breaks)
         zeros = self.counts - self.ones
@@ -105,9 +105,9 @@ def summed(
     """Return every key once, in rising order, with its counts and ones added up.
 
     Args:
-        keys: The parts of a key, the first the weightiest; an array for each part.
-        counts: How many canaries each has.
-        ones: How many of them were included.
+        keys: The parts of a key, the most significant first; an array for each part.
+        counts: The number of canaries of each key.
+        ones: The number of them that were included.
 
     Example:
         >>> keys = [np.array([2.0, 1.0, 2.0]), np.array([0, 0, 0])]
@@ -120,8 +120,8 @@ def summed(
         return keys, counts, ones
     differ = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     new = np.flatnonzero(np.append(True, differ))
-    each = [key[new] for key in keys]
-    return each, np.add.reduceat(counts, new), np.add.reduceat(ones, new)
+    distinct = [key[new] for key in keys]
+    return distinct, np.add.reduceat(counts, new), np.add.reduceat(ones, new)
 
 
 def check_counts(
@@ -130,7 +130,7 @@ def check_counts(
     counts: NDArray[np.int64],
     ones: NDArray[np.int64],
 ) -> None:
-    """Refuse counts that are not those of the keys, or ones that are not among them."""
+    """Refuse counts that do not match the keys, and ones that exceed the counts."""
     if not (keys.shape == counts.shape == ones.shape):
         raise InvalidInputError(f"{what} has a count and ones for every key")
     if np.any(counts < 1) or np.any((ones < 0) | (ones > counts)):
@@ -147,7 +147,7 @@ def _arranged(
     tie_breaks: TieBreaking | None,
     first: int,
 ) -> NDArray[np.bool_]:
-    """Return which of the first so many are wrong, given how many there are."""
+    """Return which of the first ``taken`` guesses are wrong, ``among`` of them."""
     ends = np.cumsum(counts)
     last = int(np.searchsorted(ends, taken)) + 1
     counts, wrong = counts[:last].copy(), wrong[:last].copy()
@@ -159,6 +159,6 @@ def _arranged(
     mixed = np.flatnonzero((counts > 1)[cell])
     if tie_breaks is not None and len(mixed):
         words = tie_breaks.at(first + np.arange(len(mixed)))
-        # A stable order by lot within each cell; the cells stay where they are.
+        # Order by tie-break within each bin; the bins keep their positions.
         found[mixed] = found[mixed[np.lexsort((words, cell[mixed]))]]
     return found

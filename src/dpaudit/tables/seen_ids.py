@@ -1,15 +1,15 @@
-"""Which ids a stream of canaries has named: each from 0 to n - 1, each once.
+"""Checks that the ids in a stream of canaries are 0 to n - 1, each once.
 
-One bit per canary, a billion in 125 MB, of which only what is touched takes memory. An
-id that is out of range or comes a second time is refused at once, by name. If as many
-rows were seen as there are canaries, every canary was: nothing else fits.
+One bit per canary, 125 MB for a billion, of which only the touched part takes memory.
+An error names at once an id that is out of range or repeated. If as many rows were seen
+as there are canaries, every canary was seen.
 
-Shards elsewhere cannot see each other's bits. A shard of an unbroken run of ids says
-which run, and runs are put together exactly. Of any other set of ids it says a sum,
-modulo 2^64, of numbers mixed from each id and a salt; the sums of all shards must add
-up to that of all ids. Wrong sets do so by accident about once in 2^64 times. The salt
-comes from the key of the audit, if it has one: whoever writes the files cannot know it,
-until a tally is shown, and aim at the sum.
+Shards on other machines cannot share these bits. A shard whose ids are an unbroken run
+reports its ends, and runs are joined exactly. For any other set of ids it reports a
+sum, modulo 2^64, of numbers mixed from each id and a salt; the sums of all shards must
+add up to that of all ids. Wrong sets do so by accident about once in 2^64 times. The
+salt comes from the key of the audit, if it has one: the author of the files cannot know
+it until a tally is shown, and so cannot construct ids to match the sum.
 """
 
 from dataclasses import dataclass
@@ -24,19 +24,19 @@ from dpaudit.game.tie_breaking import mixed
 __all__ = ["IdSet", "SeenIds", "fingerprint", "fingerprint_of_run", "joined"]
 
 _BLOCK = 1 << 20
-_SPREAD = 16  # times as far apart as there are ids is still close together
+_SPREAD = 16  # ids in a range of less than this times their number are close together
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdSet:
-    """The ids of a shard, all different, in a few numbers.
+    """A summary of the ids of a shard, which are all different.
 
     Attributes:
-        first: The least.
-        last: The largest.
-        count: How many there are.
-        fingerprint: A sum over them; None if they are an unbroken run, which says all.
+        first: The smallest id.
+        last: The largest id.
+        count: The number of ids.
+        fingerprint: A sum over them; None if they are an unbroken run.
     """
 
     first: int
@@ -62,7 +62,7 @@ class IdSet:
 
 @final
 class SeenIds:
-    """The ids that were seen so far."""
+    """The ids seen so far."""
 
     def __init__(self, canaries: int) -> None:
         self._canaries, self._count = canaries, 0
@@ -70,7 +70,7 @@ class SeenIds:
         self._first, self._last = canaries, -1
 
     def add(self, ids: NDArray[np.int64]) -> None:
-        """Take in some ids; one that is unknown, or not new, is refused."""
+        """Add some ids; an unknown or repeated one is refused."""
         first, last = int(ids.min()), int(ids.max())
         if first < 0 or last >= self._canaries:
             raise InvalidRunError(
@@ -82,7 +82,7 @@ class SeenIds:
         elif last - first < _SPREAD * len(ids):
             self._add_near(ids, first, last)
         else:
-            # Half the bits are sorted in half the time.
+            # 32-bit integers sort in half the time.
             kind = np.uint32 if last < 1 << 32 else np.int64
             self._add_sorted(np.sort(ids.astype(kind)))
         self._count += len(ids)
@@ -96,7 +96,7 @@ class SeenIds:
         return IdSet(first=first, last=last, count=count, fingerprint=total)
 
     def _add_run(self, first: int, last: int) -> None:
-        """Take in an unbroken run, whole bytes at once."""
+        """Add an unbroken run, whole bytes at once."""
         head = min(last + 1, -(-first // 8) * 8)
         tail = max(head, (last + 1) // 8 * 8)
         for edge in (range(first, head), range(tail, last + 1)):
@@ -108,14 +108,14 @@ class SeenIds:
         self._seen[whole] = 255
 
     def _add_near(self, ids: NDArray[np.int64], first: int, last: int) -> None:
-        """Take in ids that lie close together, in any order."""
+        """Add ids that are close together, in any order."""
         start, stop = first // 8, last // 8 + 1
         here = np.zeros((stop - start) * 8, bool)
         here[ids - start * 8] = True
         packed = np.packbits(here, bitorder="little")
         known = self._seen[start:stop]
         if np.count_nonzero(here) < len(ids) or np.any(known & packed):
-            self._add_sorted(np.sort(ids))  # finds which, and refuses it
+            self._add_sorted(np.sort(ids))  # finds the repeated id and refuses it
         known |= packed
 
     def _add_sorted(self, ordered: NDArray[np.integer]) -> None:
@@ -132,11 +132,12 @@ class SeenIds:
         self._seen[byte] = before | bit
 
     def _refuse(self, ids: NDArray[np.integer]) -> NoReturn:
-        """Name an id that was there before, or else the first of these."""
+        """Raise an error naming an id seen before, or else the first of these."""
         before = self._seen[ids >> 3] >> (ids & 7).astype(np.uint8) & 1
-        named = ids[before == 1] if before.any() else ids
+        repeated = ids[before == 1] if before.any() else ids
         raise InvalidRunError(
-            f"id {int(named[0])} appears twice: each canary has one coin and one score"
+            f"id {int(repeated[0])} appears twice: each canary has one coin and one "
+            "score"
         )
 
     def _fingerprint(self, salt: int) -> int:
@@ -149,7 +150,7 @@ class SeenIds:
 
 
 def joined(sets: tuple[IdSet, ...]) -> tuple[IdSet, ...]:
-    """Return sets of ids with runs that follow each other made one."""
+    """Return sets of ids in which adjacent runs are joined."""
     runs: list[IdSet] = []
     for each in sorted(sets, key=lambda found: (found.first, found.last)):
         if each.fingerprint is not None:
@@ -177,5 +178,5 @@ def fingerprint_of_run(first: int, last: int, salt: int) -> int:
 
 
 def fingerprint(ids: NDArray[np.int64], salt: int) -> int:
-    """Return the sum of what each id is mixed to, modulo 2^64."""
+    """Return the sum, modulo 2^64, of the hashes of ids with a salt."""
     return int(mixed(ids, salt).sum(dtype=np.uint64))

@@ -1,24 +1,23 @@
 """Scores from a table, from two lists, or from a folder of many files.
 
-Each source audits itself, and names what its scores cannot show. A table has an id,
-perhaps a coin, and a score for each canary: columns ``id``, ``bit`` and ``score`` of
-Parquet, CSV or .npz, or as ``ColumnNames`` calls them, in any order, the bit being left
-out where coins are derived from a key. Other columns are left alone. The .csv files of
-a folder are one table, read at once; .parquet files are tallied, however many rows they
-hold.
+Each source has a method to audit it and one that lists what its scores cannot show. A
+table has an id, optionally a coin, and a score for each canary: columns ``id``, ``bit``
+and ``score`` of Parquet, CSV or .npz, or other names given by ``ColumnNames``, in any
+order; the bit is omitted if coins are derived from a key. Other columns are ignored.
+The .csv files of a folder are read at once as one table; .parquet files are tallied,
+however many rows they hold.
 
-Two lists, of canaries that were in and of those that were out, are what other tools for
-auditing take (jax_privacy's ``CanaryScoreAuditor``, for one). They have no ids and no
-order, so nobody can see from them whether each canary's coin was thrown by itself. Some
-breaches do show: lengths that fair coins do not give, and lengths that are exactly
-equal, as they are where half of the canaries were chosen to be in. With the key of a
-registered design there is one more check: as many are in as the key's coins say. The
-key also decides between equal scores. Without it ties are broken against the auditor:
-with no ids there is nothing that lots could be drawn for but a score's place in its
-list, and which list that is the coin decided, so a ``tie_seed`` decides nothing here
-(``dpaudit.game.tie_breaking``). What stays unseen is said, not passed over: that every
-score stands in the list of its own coin, and that no canary was left out or scored in
-another way because of it.
+Two lists, of included and of excluded canaries, are what other auditing tools take (for
+example jax_privacy's ``CanaryScoreAuditor``). They have no ids and no order, so they
+cannot show whether each canary's coin was flipped independently. Some violations are
+detectable: lengths that fair coins do not give, and lengths that are exactly equal, as
+they are if half of the canaries were chosen to be included. The key of a registered
+design allows one more check: the number of included canaries must match the key's
+coins. The key also breaks ties. Without it ties are broken against the auditor: with no
+ids, tie-breaking could only depend on a score's place in its list, and the coin decided
+which list that is, so a ``tie_seed`` has no effect (``dpaudit.game.tie_breaking``).
+What cannot be checked is reported: that every score is in the list of its own coin, and
+that no canary was left out or scored differently because of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,8 +79,8 @@ __all__ = [
 ]
 
 _UNSEEN_COINS: Final = (
-    "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
-    "word; `dpaudit register` before the next run lets others check"
+    "that each bit was a fair coin flip of its own, before the run, is only stated by "
+    "the auditor; `dpaudit register` before the next run lets others check"
 )
 _UNSEEN_HALF: Final = (
     "that the included half was drawn uniformly at random before the run is the "
@@ -92,8 +91,8 @@ _UNCHECKED_IDS: Final = (
     "auditor's word"
 )
 _UNSEEN_LISTS: Final = (
-    "lists without ids cannot show that every canary's coin was thrown by itself, nor "
-    "that every score stands in the list of its own coin; that is the auditor's word"
+    "lists without ids cannot show that every canary's coin was flipped independently, "
+    "nor that every score is in the list of its own coin; only the auditor states it"
 )
 _UNSEEN_HALVES: Final = (
     "lists without ids cannot show that the included half was drawn uniformly at "
@@ -105,14 +104,14 @@ _BOTH: Final = ("in_scores", "out_scores")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreTable:
-    """What a file says of each canary; rows may be in any order.
+    """The id, the coin and the score of each canary; rows may be in any order.
 
     Attributes:
         ids: The canaries: whole numbers, or text.
-        bits: 1 for each that was included and 0 for each that was not; None where the
-            file does not say.
-        scores: How much the output speaks for "included", on any scale.
-        files: What it was read from.
+        bits: 1 for each included canary and 0 for each excluded one; None if the file
+            has no such column.
+        scores: Larger where the output favours "included", on any scale.
+        files: The files it was read from.
     """
 
     ids: Column
@@ -142,7 +141,7 @@ class ScoreTable:
         coins_were_independent: bool = False,
         not_exercised: tuple[str, ...] = (),
     ) -> Result:
-        """Audit from these scores; as ``audit_scores``, with the coins of a key."""
+        """Audit from these scores, as ``audit_scores``, with the coins of a key."""
         coins: NDArray[np.uint8] | Coins
         if key is not None:
             coins = Coins(key=key, count=design.canaries)
@@ -179,18 +178,18 @@ class ScoreTable:
             )
 
     def unseen(self, result: Result) -> list[str]:
-        """Return what a result of these scores rests on that they do not show."""
+        """Return what a result of these scores assumes but they cannot show."""
         return _unseen_coins(result)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreLists:
-    """Scores of canaries that were in, and of those that were out, in any order.
+    """Scores of included canaries, and of excluded canaries, in any order.
 
     Attributes:
-        included: How much the output speaks for "included", on any scale.
-        excluded: The same of the others.
+        included: Larger where the output favours "included", on any scale.
+        excluded: The same for excluded canaries.
     """
 
     included: NDArray[np.float64]
@@ -213,16 +212,15 @@ class ScoreLists:
 
         Args:
             design: As for ``audit_scores``.
-            key: The registered one, if there is one: as many canaries must be in as its
-                coins say, the result carries the commitment, and lots from the key
-                decide between equal scores. Without a key ties are broken against the
-                auditor.
-            coins_were_independent: States that every coin was thrown by itself, should
-                there be as many in as out.
-            not_exercised: Parts of the mechanism that the audit did not run through.
+            key: The registered key, if there is one: the number of included canaries
+                must match its coins, the result carries the commitment, and the key
+                breaks ties. Without a key ties are broken against the auditor.
+            coins_were_independent: States that the coin flips were independent, in case
+                as many canaries are included as excluded.
+            not_exercised: Parts of the mechanism that the audit did not exercise.
 
         Raises:
-            InvalidRunError: The lists or the design void what the audit would say.
+            InvalidRunError: The lists or the design make the audit invalid.
 
         Example:
             >>> from dpaudit import ApproxDP, Ranking
@@ -237,7 +235,7 @@ class ScoreLists:
             True
         """
         ones, rows = len(self.included), self.canaries
-        # Sorted, so that the result is the same whatever the order was.
+        # Sorted, so that the result does not depend on their order.
         scores = np.concatenate([np.sort(self.included), np.sort(self.excluded)])
         bits = np.repeat(np.array([1, 0], np.uint8), [ones, rows - ones])
         tie_breaks = None
@@ -269,11 +267,11 @@ class ScoreLists:
         )
 
     def _check_number(self, key: Key, design: Design) -> None:
-        """Refuse lists that cannot be those of the key's coins."""
+        """Refuse lists that do not match the key's coins."""
         if self.canaries != design.canaries:
             raise InvalidRunError(
                 f"{self.canaries} scores for canaries={design.canaries}; every canary "
-                "whose coin was thrown needs a score"
+                "whose coin was flipped needs a score"
             )
         ones = int(Coins(key=key, count=design.canaries).bits().sum())
         if ones != len(self.included):
@@ -283,7 +281,7 @@ class ScoreLists:
             )
 
     def unseen(self, result: Result) -> list[str]:
-        """Return what a result of these scores rests on that they do not show."""
+        """Return what a result of these scores assumes but they cannot show."""
         return [
             _UNSEEN_LISTS if result.design.rules.independent_coins else _UNSEEN_HALVES
         ]
@@ -292,14 +290,14 @@ class ScoreLists:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreFolder:
-    """Parquet files of scores that are read together, some rows at a time.
+    """Parquet files of scores that form one table, read some rows at a time.
 
     Attributes:
         files: The files.
-        canaries: How many rows they hold.
-        check_ids: Whether to see that ids are 0, 1, ..., each once.
-        columns: What the columns are called.
-        progress: Told how many rows were read since it was told last.
+        canaries: The number of rows in all files.
+        check_ids: Whether to check that ids are 0, 1, ..., each once.
+        columns: The names of the columns.
+        progress: Called with the number of rows read since the last call.
     """
 
     files: tuple[Path, ...]
@@ -327,7 +325,7 @@ class ScoreFolder:
         coins_were_independent: bool = False,
         not_exercised: tuple[str, ...] = (),
     ) -> Result:
-        """Audit from these scores; as ``conclude_scores``."""
+        """Audit from these scores, as ``conclude_scores``."""
         return conclude_scores(
             [self.tally(design, key)],
             coins_were_independent=coins_were_independent,
@@ -335,22 +333,22 @@ class ScoreFolder:
         )
 
     def unseen(self, result: Result) -> list[str]:
-        """Return what a result of these scores rests on that they do not show."""
+        """Return what a result of these scores assumes but they cannot show."""
         checked = self.check_ids or result.commitment is not None
         return unseen_in_tallies(result, ids_checked=checked)
 
 
 def _unseen_coins(result: Result) -> list[str]:
-    """Return what nobody can see of the coins of a result."""
+    """Return what cannot be checked about the coins of a result."""
     if result.commitment is not None:
         return []
     return [_UNSEEN_COINS if result.design.rules.independent_coins else _UNSEEN_HALF]
 
 
 def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:
-    """Return what a result of tallies rests on that they do not show."""
-    found = [] if ids_checked else [_UNCHECKED_IDS]
-    return [*found, *_unseen_coins(result)]
+    """Return what a result of tallies assumes but they cannot show."""
+    ids = [] if ids_checked else [_UNCHECKED_IDS]
+    return [*ids, *_unseen_coins(result)]
 
 
 Scores: TypeAlias = ScoreTable | ScoreLists | ScoreFolder
@@ -394,7 +392,7 @@ def _read_directory(path: Path, columns: ColumnNames) -> ScoreTable | ScoreFolde
 def read_folder(
     paths: Sequence[Path], *, check_ids: bool = True, columns: ColumnNames = USUAL
 ) -> ScoreFolder:
-    """Return the Parquet files that are named or that directories hold, counted."""
+    """Return the named Parquet files and those in directories, with their rows."""
     from dpaudit.tables.parquet import count_rows  # noqa: PLC0415 (an extra)
 
     files = files_of(paths, ".parquet")
@@ -411,11 +409,11 @@ def read_score_table(path: str | Path, *, columns: ColumnNames = USUAL) -> Score
 
     Args:
         path: The file. Parquet needs the extra ``tables``.
-        columns: What its columns are called, if not ``id``, ``bit`` and ``score``.
+        columns: The names of its columns, if not ``id``, ``bit`` and ``score``.
 
     Raises:
-        InvalidInputError: It holds no such table; the message says where, and what to
-            do.
+        InvalidInputError: The file does not hold such a table; the message says where,
+            and what to do.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -452,10 +450,10 @@ def read_score_table(path: str | Path, *, columns: ColumnNames = USUAL) -> Score
 
 
 def joined_tables(tables: Sequence[ScoreTable]) -> ScoreTable:
-    """Return one table of the rows of several.
+    """Return one table with the rows of several.
 
     Raises:
-        InvalidRunError: Some hold coins and others do not.
+        InvalidRunError: Some tables hold coins and others do not.
     """
     bits = [table.bits for table in tables if table.bits is not None]
     if bits and len(bits) < len(tables):
@@ -473,8 +471,8 @@ def read_score_list(
 ) -> NDArray[np.float64]:
     """Return the scores that a .npy, .npz, .csv or .parquet file holds.
 
-    A .csv file has a number a line, or a column ``score``; a .npz file one array, or
-    one that is called ``scores``; ``columns`` may name another.
+    A .csv file has one number per line, or a column ``score``; a .npz file one array,
+    or one named ``scores``; ``columns`` may give another name.
     """
     path = Path(path)
     found = read_columns(path, columns, one_list=True)
@@ -482,7 +480,7 @@ def read_score_list(
 
 
 def _holds_lists(path: Path) -> bool:
-    """Return whether a file is a .npz file with lists, not a table."""
+    """Return whether a file is a .npz file of two lists, not of a table."""
     if path.suffix.lower() != ".npz" or not path.is_file():
         return False
     return any(name in _BOTH for name in array_names(path))
@@ -506,10 +504,10 @@ def _read_both_lists(path: Path) -> ScoreLists:
 
 
 def files_of(paths: Sequence[str | Path], suffix: str) -> list[Path]:
-    """Return the files that are named, and those that directories hold, each once.
+    """Return the named files, and those that directories hold; refuse duplicates.
 
-    Directories are looked through with all that is in them. As other tools do, what
-    begins with a dot or an underscore is passed over.
+    Directories are searched recursively. As in other tools, names that begin with a dot
+    or an underscore are skipped.
     """
     files: list[Path] = []
     for path in map(Path, paths):
@@ -538,7 +536,7 @@ def files_of(paths: Sequence[str | Path], suffix: str) -> list[Path]:
 
 
 def shown_files(directory: Path) -> list[Path]:
-    """Return all files below a directory but hidden ones, in order."""
+    """Return all files below a directory except hidden ones, sorted."""
     return sorted(
         path
         for path in directory.rglob("*")

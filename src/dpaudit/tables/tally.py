@@ -1,31 +1,32 @@
-"""Tallies of scores: what a pass over files leaves, how shards add up to a result.
+"""Tallies of scores: one per shard of files, merged into one audit result.
 
-A table of a billion canaries lies in many files, perhaps on many machines. One pass
-over some of them leaves a tally of a few kilobytes to a few megabytes, and tallies of
-all shards make the result that one pass over all files would have made, bit for bit:
+A table of a billion canaries is spread over many files, perhaps over many machines. One
+pass over some of them produces a tally of a few kilobytes to a few megabytes, and the
+tallies of all shards give, bit for bit, the result of one pass over all files. A tally
+holds
 
-- the highest and the lowest scores with their coins, exactly, where the design guesses
-  no more than ``MOST_EXACT`` of them, equal ones in the order of the lots of their ids
+- the highest and the lowest scores with their coins, exactly, if the design makes at
+  most ``MOST_EXACT`` guesses; ties are ordered by their ids' tie-breaking values
   (``extreme_scores``);
-- or else all scores in cells, a lot deciding where guesses end within one
+- otherwise all scores in bins, with random tie-breaking where guesses end within a bin
   (``histogram``);
-- how many rows and how many ones there were, and which ids (``seen_ids``).
+- the number of rows and of ones, and which ids occurred (``seen_ids``).
 
-Coins are those of the files, or derived from the key by id; where both are there they
-must agree. What is guessed is decided by rank from both ends, as in ``audit_scores``.
+Coins are read from the files, or derived from the key by id; if both are available they
+must agree. Guesses are made by rank from both ends, as in ``audit_scores``.
 
-Many files are tallied a file at a time on the workers of an engine. A worker reads its
-file where it lies and sends back a tally, which is small; nothing is sorted or sent
-across. Tallies are merged as they come, in any order, to the same whole. The key does
-not travel: a worker reads it from its file, which must be there under the same name.
+Many files are tallied one at a time on the workers of an engine. A worker reads its
+file in place and returns a tally, which is small; no sorting or data exchange between
+workers is needed. Tallies can be merged in any order, with the same result. The key is
+not sent to workers: each reads it from a file, which must have the same name there.
 
-When tallies are judged, what only all shards together can show is checked: that every
-canary is there, once, and that the coins of the files are no worse than fair ones.
-Equal scores that were kept one by one are in the order of their ids' lots
-(``dpaudit.game.tie_breaking``), and nothing is left to decide. Within a cell a lot is
-drawn, if ids were checked and key or design fixed lots; ``score_bins`` says by what,
-and why that holds for every salt. Where no lots were fixed, or ids were not checked,
-ties are broken against the auditor: within a cell the excluded rank above the included
+Judging the tallies includes the checks that need all shards: that every canary occurs
+exactly once, and that the coins of the files are consistent with fair ones. Equal
+scores that were kept individually are ordered by their ids' tie-breaking values
+(``dpaudit.game.tie_breaking``), so no tie remains. Ties within a bin are broken at
+random if ids were checked and the key or the design fixed a tie-breaking seed;
+``histogram`` explains the draw and why it is valid for every salt. Otherwise ties are
+broken against the auditor: within a bin the excluded rank above the included
 (``score_bins``).
 """
 
@@ -75,8 +76,8 @@ __all__ = [
     "tally_scores",
 ]
 
-MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
-MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
+MOST_CANARIES: Final = 1 << 36  # one bit for each takes 8 GiB
+MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept individually
 MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
 
 Found: TypeAlias = ExtremeScores | Histogram
@@ -84,11 +85,11 @@ Found: TypeAlias = ExtremeScores | Histogram
 
 @final
 class CoinTable:
-    """Looks coins up, for ids in any order.
+    """Looks up coins for ids in any order.
 
-    ``Coins`` derives a block of 65,536 coins at a time. Canaries that come in no order
-    touch every block again and again, so blocks are kept as they are derived, a bit per
-    coin: a billion coins take 125 MB, and less where only some blocks are asked for.
+    ``Coins`` derives a block of 65,536 coins at a time. Canaries in random order access
+    every block repeatedly, so derived blocks are cached, one bit per coin: a billion
+    coins take 125 MB, fewer if only some blocks are used.
     """
 
     def __init__(self, coins: Coins) -> None:
@@ -97,7 +98,7 @@ class CoinTable:
         self._derived = np.zeros((coins.count - 1) // BLOCK + 1, bool)
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the coins of canaries whose ids are known to be in range."""
+        """Return the coins of these canaries; the ids must be in range."""
         first, last = int(ids.min()) // BLOCK, int(ids.max()) // BLOCK
         for block in first + np.flatnonzero(~self._derived[first : last + 1]):
             self._derive(int(block))
@@ -112,16 +113,16 @@ class CoinTable:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreTally:
-    """What one pass over some of the scores of an audit found.
+    """The tally of one pass over some of the scores of an audit.
 
     Attributes:
-        design: What the audit was opened with.
-        commitment: The commitment to key and design; None if coins are the files'.
-        salt: Mixes ids, and decides lots within cells, the same for all shards; from
-            the key, or else from the design.
-        rows: How many canaries.
-        ones: How many of them were included.
-        ids: Which they are; a set for each shard; empty if ids were not checked.
+        design: The design of the audit.
+        commitment: The commitment to key and design; None if the files hold the coins.
+        salt: Mixes ids and breaks ties within bins, the same for all shards; derived
+            from the key, or without a key from the design.
+        rows: The number of canaries.
+        ones: The number of included canaries.
+        ids: Their ids, one set for each shard; empty if ids were not checked.
         found: Their scores.
     """
 
@@ -150,10 +151,10 @@ class ScoreTally:
             )
         if not _is_for(self.found, self.design, self.rows):
             raise InvalidInputError("the tally was not made for its design's rules")
-        self.found.cells(self.rows, self.ones)  # refuses what does not add up
+        self.found.cells(self.rows, self.ones)  # refuses inconsistent counts
 
     def merged(self, other: Self) -> Self:
-        """Return the tally of the canaries of both."""
+        """Return the tally of the canaries of both tallies."""
         if (other.design, other.commitment, other.salt) != (
             self.design,
             self.commitment,
@@ -178,15 +179,15 @@ class ScoreTally:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """Files to be tallied in one pass, and what is needed for it.
+    """Files to be tallied in one pass, with the settings for it.
 
     Attributes:
         files: Parquet files.
-        design: What the audit was opened with.
-        key: Of the coins; None if the files hold them.
-        check_ids: Whether to see that ids are whole numbers from 0, each once. What
-            is derived from a key always is.
-        columns: What the columns are called.
+        design: The design of the audit.
+        key: The key of the coins; None if the files hold the coins.
+        check_ids: Whether to check that ids are whole numbers from 0, each once. With a
+            key they are always checked.
+        columns: The names of the columns.
     """
 
     files: tuple[Path, ...]
@@ -209,12 +210,12 @@ def tally_scores(
 
     Args:
         shard: The files and the design.
-        progress: Told how many rows were read since it was told last.
+        progress: Called with the number of rows read since the last call.
 
     Raises:
-        InvalidInputError: A file holds no such table; the message says where.
-        InvalidRunError: The table voids the audit: an id is unknown or there twice, a
-            bit is not the key's coin, or there is no coin.
+        InvalidInputError: A file does not hold such a table; the message says where.
+        InvalidRunError: The table makes the audit invalid: an id is unknown or appears
+            twice, or a bit is not the key's coin.
     """
     from dpaudit.tables.parquet import read_batches  # noqa: PLC0415 (an extra)
 
@@ -286,13 +287,13 @@ def _so_far(
 
 
 def _halves(design: Design) -> tuple[int, int]:
-    """Return how many guesses are made from the top, and from the bottom."""
+    """Return the number of guesses from the top, and from the bottom."""
     top = int(design.rules.from_top(np.array(design.guesses)))
     return top, design.guesses - top
 
 
 def _is_for(found: Found, design: Design, rows: int) -> bool:
-    """Return whether scores are kept as the design needs them, and far enough."""
+    """Return whether scores are kept in the form and number that the design needs."""
     exact = _guesses(design) <= MOST_EXACT
     if not isinstance(found, ExtremeScores):
         return not exact
@@ -309,7 +310,7 @@ def _bits(
     bits: NDArray[np.uint8] | None,
     coins: CoinTable | None,
 ) -> NDArray[np.uint8]:
-    """Return the coins of some rows: the file's, or the key's."""
+    """Return the coins of some rows, from the file or from the key."""
     if coins is None:
         if bits is None:
             raise InvalidInputError(
@@ -317,7 +318,7 @@ def _bits(
                 "key of a registered design (--design and --key)"
             )
         return bits
-    assert ids is not None  # they were asked for, as there is a key
+    assert ids is not None  # ids are always read if there is a key
     derived = coins.at(ids)
     if bits is not None and np.any(bits != derived):
         odd = int(np.flatnonzero(bits != derived)[0])
@@ -359,13 +360,13 @@ def tally_files(
     """Tally the scores of many files.
 
     Args:
-        files: Parquet files, as the workers see them.
-        design: What the audit was opened with.
-        engine: What runs the tasks.
-        key_file: Where ``Key.write`` put the key; None if the files hold the coins.
-        check_ids: Whether ids are checked, as they always are with a key.
-        columns: What the columns are called.
-        progress: Told how many rows were read since it was told last.
+        files: Parquet files, by paths that are valid on the workers.
+        design: The design of the audit.
+        engine: Runs the tasks.
+        key_file: The file written by ``Key.write``; None if the files hold the coins.
+        check_ids: Whether to check ids; with a key they are always checked.
+        columns: The names of the columns.
+        progress: Called with the number of rows read since the last call.
     """
     tasks = (
         (
@@ -390,7 +391,7 @@ def tally_files(
 
 
 def _tally(task: tuple[Shard, Path | None]) -> ScoreTally | None:
-    """Tally a file; None if it has no row, as some that programs write have not."""
+    """Tally a file; return None if it has no rows, which some programs write."""
     from dpaudit.tables.parquet import count_rows  # noqa: PLC0415 (an extra)
 
     shard, key_file = task
@@ -409,13 +410,13 @@ def conclude_scores(
     """Judge the tallies of all shards, in any order.
 
     Args:
-        tallies: One of every shard.
-        coins_were_independent: States that every coin was thrown by itself, should
-            there happen to be exactly as many ones as zeros.
-        not_exercised: Parts of the mechanism that the audit did not run through.
+        tallies: One for every shard.
+        coins_were_independent: States that the coin flips were independent, in case
+            there are exactly as many ones as zeros.
+        not_exercised: Parts of the mechanism that the audit did not exercise.
 
     Raises:
-        InvalidRunError: The tallies are not those of all canaries of one audit.
+        InvalidRunError: The tallies do not cover all canaries of one audit.
     """
     if not tallies:
         raise InvalidInputError("there is no tally to judge")
@@ -438,9 +439,9 @@ def conclude_scores(
 
 
 def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
-    """Refuse shards whose ids are not all ids, each once."""
+    """Refuse shards that do not hold every id exactly once."""
     if [(each.first, each.last) for each in sets] == [(0, canaries - 1)]:
-        return  # one run, or as many different ids as there are
+        return  # one run, or as many different ids as there are canaries
     total = sum(
         fingerprint_of_run(each.first, each.last, salt)
         if each.fingerprint is None
@@ -455,53 +456,53 @@ def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
 
 
 def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Finding, ...]]:
-    """Guess from both ends inwards; return what is read, and what ties decided."""
+    """Guess from both ends inwards; return the reading, and the effect of ties."""
     rules, n = tally.design.rules, tally.design.canaries
     cells = tally.found.cells(tally.rows, tally.ones)
     tie_breaks = _tie_breaks(tally, cells)
-    found = _correct(cells, tally.design, tie_breaks)
+    correct = _correct(cells, tally.design, tie_breaks)
     ties: tuple[Finding, ...] = ()
     if tie_breaks is None:
-        # Where every coin is turned over, the worst order becomes the best.
-        turned = ScoreBins(counts=cells.counts, ones=cells.counts - cells.ones)
-        gains = counted_after(tally.design) - _correct(turned, tally.design, None)
-        gains -= found
+        # With every coin flipped, the worst order becomes the best.
+        flipped = ScoreBins(counts=cells.counts, ones=cells.counts - cells.ones)
+        gains = counted_after(tally.design) - _correct(flipped, tally.design, None)
+        gains -= correct
         ties = decided_by_ties(moved(gains), tally.design.guesses)
     if rules.ordered:
-        right = np.diff(found, prepend=0) == 1
-        return rules.read_surest(right, canaries=n), ties
-    return rules.reading_from_counts(found.tolist(), canaries=n), ties
+        is_correct = np.diff(correct, prepend=0) == 1
+        return rules.read_surest(is_correct, canaries=n), ties
+    return rules.reading_from_counts(correct.tolist(), canaries=n), ties
 
 
 def _correct(
     cells: ScoreBins, design: Design, tie_breaks: TieBreaking | None
 ) -> NDArray[np.int64]:
-    """Return how many guesses are correct up to each end at which they are counted."""
+    """Return how many guesses are correct up to each point where they are counted."""
     if not design.rules.ordered:
-        return np.array(_right(cells, design.rules, design.canaries, tie_breaks))
+        return np.array(_by_class(cells, design.rules, design.canaries, tie_breaks))
     included = guessed_included(design.rules, design.guesses)
     from_top = int(included.sum())
     high, low = cells.ends(from_top, design.guesses - from_top, tie_breaks)
-    right = np.empty(design.guesses, bool)
-    right[included], right[~included] = high, ~low
-    return np.cumsum(right)
+    is_correct = np.empty(design.guesses, bool)
+    is_correct[included], is_correct[~included] = high, ~low
+    return np.cumsum(is_correct)
 
 
 def _tie_breaks(tally: ScoreTally, cells: ScoreBins) -> TieBreaking | None:
-    """Return what decides within cells; None if nothing may."""
+    """Return what breaks ties within bins; None if they go against the auditor."""
     fixed = tally.commitment is not None or tally.design.setting.tie_seed is not None
     if isinstance(tally.found, ExtremeScores) or not (tally.ids and fixed):
         return None
-    seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()
+    counts = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()
     word = tally.found.coins.to_bytes(8, "big")
-    found = hashlib.sha256(b"dpaudit lots 2" + bytes.fromhex(tally.salt) + word + seen)
-    return TieBreaking(salt=int.from_bytes(found.digest()[:8], "big"))
+    mix = hashlib.sha256(b"dpaudit lots 2" + bytes.fromhex(tally.salt) + word + counts)
+    return TieBreaking(salt=int.from_bytes(mix.digest()[:8], "big"))
 
 
-def _right(
+def _by_class(
     cells: ScoreBins, rules: Rules, canaries: int, tie_breaks: TieBreaking | None
 ) -> list[int]:
-    """Return how many of the surest guesses are right, up to the end of each class."""
+    """Return how many of the most confident guesses are correct, up to each class."""
     size, ones = int(cells.counts.sum()), int(cells.ones.sum())
     ends = np.array(rules.class_ends(canaries))
     high = rules.from_top(ends).tolist()

@@ -1,8 +1,8 @@
-"""Tallies as JSON documents, and what is refused in them.
+"""Writes tallies as JSON documents, and reads and validates them.
 
-A document may come from another machine: every list is checked for its length and its
-numbers before an array is made of it. The format is published in
-``dpaudit/schemas/tally.schema.json``.
+A document may come from another machine: the length and the numbers of every list are
+checked before an array is made of it. ``dpaudit/schemas/tally.schema.json`` is the
+published format.
 """
 
 from math import isfinite
@@ -48,7 +48,7 @@ def tally_from_json(text: str) -> ScoreTally:
     """Return the tally that a JSON document holds.
 
     Raises:
-        InvalidInputError: It is no tally; the message says what is wrong.
+        InvalidInputError: It is not a valid tally; the message says what is wrong.
     """
     plain = _canonical.document(_canonical.parsed(text), TALLY_FORMAT)
     _canonical.object_of(plain, TALLY_FORMAT, _FIELDS)
@@ -95,7 +95,7 @@ def _found_to_plain(found: Found) -> _canonical.Json:
 
 def _tail_to_plain(tail: Tail) -> _canonical.Json:
     return {
-        # Infinite scores are scores; JSON has no number for them.
+        # Infinite scores are allowed, but JSON has no number for them.
         "scores": [s if isfinite(s) else str(s) for s in tail.scores.tolist()],
         "tie_breaks": [f"{tie_break:016x}" for tie_break in tail.tie_breaks.tolist()],
         "counts": tail.counts.tolist(),
@@ -167,7 +167,7 @@ def _object(name: str, plain: object, names: set[str]) -> dict[str, object]:
 
 
 def _whole(name: str, value: object, *, least: int = 0) -> int:
-    # The sum of any list of numbers no larger than these stays below 2^63.
+    # The sum of any list of numbers within this limit stays below 2^63.
     if type(value) is not int or not least <= value <= MOST_CANARIES:
         raise InvalidInputError(
             f"{name} must be a whole number from {least} to {MOST_CANARIES}, got "

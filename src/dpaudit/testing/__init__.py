@@ -1,4 +1,4 @@
-"""For tests of other people's code: audits of functions, and conformance checks."""
+"""Test other people's code: audits of functions, and conformance checks."""
 
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_adapter import Adapter, Trained, check_adapter

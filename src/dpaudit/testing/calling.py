@@ -1,18 +1,18 @@
-"""How the function under test is called: with which input, and what counts as output.
+"""Call the function under test: with which input, and what counts as output.
 
-Every call gets an input of its own, so that a function that changes its argument does
-not change the next call. A function with a parameter named ``rng`` is given a generator
-that comes from the audit's key; the generators of ``random`` and ``numpy.random`` are
-seeded from it for the time of the audit, and put back as they were. So an audit can be
-repeated exactly, unless the function takes its randomness from somewhere else.
+Every call gets its own copy of the input, so that a function that changes its argument
+does not affect the next call. A function with a parameter named ``rng`` is given a
+generator derived from the audit's key; the generators of ``random`` and
+``numpy.random`` are seeded from the key during the audit, and restored afterwards. So
+an audit can be repeated exactly, unless the function has another source of randomness.
 
-An exception is an error of the test and leaves it as such, with a note that says which
-input caused it. Exceptions that are part of what users of the function see can be named
-beforehand; they then are outputs. Every output is read before the next call is made,
-so that a function may use the array that it returned again.
+An exception is an error of the test and is raised, with a note that names the input.
+Exceptions that users of the function may see can be named beforehand; they then count
+as outputs. Every output is read before the next call, so that a function may reuse the
+array that it returned.
 
-Two inputs must differ: no function tells its input from itself, so a test of such a
-pair could not fail. Inputs differ if any function could tell them apart: 1 and True
+The two inputs must differ: no function distinguishes equal inputs, so a test of such a
+pair could not fail. Inputs differ if any function could distinguish them: 1 and True
 do, 0.0 and -0.0 do, NaN and NaN do not.
 """
 
@@ -34,7 +34,7 @@ from dpaudit.testing.features import PLACES, Bits, OutputFeatures, read
 
 __all__ = ["Calling", "Neighbours", "OneRecord", "OneValue", "seeded"]
 
-_AS_THEY_ARE = (int, float, complex, str, bytes, type(None), np.generic)
+_NOT_COPIED = (int, float, complex, str, bytes, type(None), np.generic)
 
 
 @final
@@ -43,8 +43,8 @@ class OneValue:
     """Two values for a function of one value; they may be whole data sets.
 
     Attributes:
-        x: What a call gets if its coin is 0.
-        y: What it gets if its coin is 1.
+        x: The input of a call if its coin is 0.
+        y: The input if it is 1.
     """
 
     x: object
@@ -56,7 +56,7 @@ class OneValue:
     def input(self, bit: int) -> object:
         """Return a call's input."""
         value = self.y if bit else self.x
-        return value if isinstance(value, _AS_THEY_ARE) else copy.deepcopy(value)
+        return value if isinstance(value, _NOT_COPIED) else copy.deepcopy(value)
 
     def __str__(self) -> str:
         return f"pairs of values than ({_short(self.x)}, {_short(self.y)})"
@@ -69,7 +69,7 @@ class OneRecord:
 
     Attributes:
         data: A list, a tuple or an array; it is not changed.
-        index: Which place.
+        index: The index of the record in the data.
         x: The record there if a call's coin is 0.
         y: The record there if it is 1.
     """
@@ -91,7 +91,7 @@ class OneRecord:
             raise InvalidInputError(
                 f"there is no index={self.index} among {len(self.data)} records"
             )
-        in_array = isinstance(self.data, np.ndarray)  # 1 and True are one there
+        in_array = isinstance(self.data, np.ndarray)  # where 1 and True are equal
         placed = [self._array(r)[self.index] for r in (self.x, self.y) if in_array]
         _must_differ(*(placed or (self.x, self.y)), x=self.x, y=self.y)
 
@@ -105,7 +105,7 @@ class OneRecord:
         return type(self.data)(records) if type(self.data) is tuple else records
 
     def _array(self, record: object) -> NDArray[Any]:
-        # A type that holds data and records alike: nothing is rounded or cut off.
+        # A type that holds data and both records: nothing is rounded or truncated.
         kind = np.result_type(self.data, np.asarray(self.x), np.asarray(self.y))
         array: NDArray[Any] = self.data.astype(kind)
         array[self.index] = record
@@ -129,12 +129,12 @@ def _must_differ(first: object, second: object, *, x: object, y: object) -> None
 
 
 def _same(first: object, second: object) -> bool:
-    """Return whether no function could tell two inputs apart, as far as can be seen."""
+    """Return whether no function distinguishes two inputs, as far as can be seen."""
     if first is second or type(first) is not type(second):
         return first is second
     try:
         rows = read(first), read(second)
-    except (InvalidInputError, MemoryError):  # of another kind than outputs are
+    except (InvalidInputError, MemoryError):  # not comparable as outputs are
         return _same_state(first, second)
     if rows[0].whole != rows[1].whole:
         return False
@@ -142,22 +142,22 @@ def _same(first: object, second: object) -> bool:
 
 
 def _same_state(first: object, second: object) -> bool:
-    """Return whether two objects of one kind are made of the same parts."""
+    """Return whether two objects of one type have the same state."""
     try:
         one, other = _parts(first), _parts(second)
         return len(one) == len(other) and all(map(_same, one, other))
-    except Exception:  # an object may refuse to be taken apart in its own way
+    except Exception:  # an object may refuse to be reduced with any error
         return False
 
 
 def _parts(whole: object) -> list[object]:
-    """Return what an object says that it can be made anew from."""
-    way = whole.__reduce_ex__(2)
-    if isinstance(way, str):  # a name under which it is found
-        return [way]
-    _, made_of, *more = way
-    state, *held = more or [None]
-    return [*made_of, state, *(part for each in held if each for part in each)]
+    """Return the parts from which an object can be reconstructed (pickling)."""
+    reduced = whole.__reduce_ex__(2)
+    if isinstance(reduced, str):  # the name of a global object
+        return [reduced]
+    _, arguments, *more = reduced
+    state, *items = more or [None]
+    return [*arguments, state, *(part for each in items if each for part in each)]
 
 
 @final
@@ -166,10 +166,10 @@ class Calling:
     """A function as a mechanism of many coins, one call for each.
 
     Attributes:
-        function: What is audited.
-        neighbours: What it is called with.
+        function: The function under test.
+        neighbours: The inputs it is called with.
         raising: Exceptions that count as outputs.
-        allow_unseen: Whether outputs may have places that are not looked at.
+        allow_unseen: Whether outputs may have places that are not inspected.
     """
 
     function: Callable[..., object]
@@ -178,7 +178,7 @@ class Calling:
     allow_unseen: bool = False
 
     def run(self, data: Bits, rng: np.random.Generator) -> list[OutputFeatures]:
-        """Call the function once for every coin and return what is kept of each."""
+        """Call the function once for every coin; return the features of each output."""
         __tracebackhide__ = True  # pytest shows the function's frames, not ours
         given = rng if _takes_rng(self.function) else None
         rows = []
@@ -230,11 +230,11 @@ def _short(value: object) -> str:
 
 @contextmanager
 def seeded(key: Key) -> Iterator[None]:
-    """Seed the global generators from a key; put them back afterwards."""
+    """Seed the global generators from a key; restore them afterwards."""
     seed = key.stream("global generators", 0, 32)
     plain, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
-    np.random.seed(list(seed))  # noqa: NPY002 (it is the function's to use)
+    np.random.seed(list(seed))  # noqa: NPY002 (the function may use it)
     try:
         yield
     finally:

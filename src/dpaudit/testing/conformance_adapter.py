@@ -1,23 +1,23 @@
-"""Does an adapter audit the training, and nothing but the training?
+"""Check that an adapter audits the training run, and nothing else.
 
-An adapter puts canaries into somebody's training and reads what the noisy sums show of
-them. It is checked by three short trainings of a kind that its author writes once: with
-the noise that is claimed, with a twentieth of it, and with a million times as much.
+An adapter inserts canaries into a training run and reads their signal from the noisy
+sums. It is checked by three short training runs, written once by its author: with the
+claimed noise, with a twentieth of it, and with a million times as much.
 
-*What joins arrives, once.* Of what the guesser saw (over the clipping norm), regressed
-on what joined, the slope is 1, and what is left varies at least as much as the noise.
-*Only included canaries join.* *The coins are those of the key*, and the commitment
-holds for key and design. *Honest noise stands*: the p-value is not below what a valid
-one falls below hardly ever, and the audit is not void, which it is where the canaries
-that it handed out did not arrive. *Hardly any noise falls*, and shows the size at which
-canaries arrive far better than the claimed noise does. *In noise that drowns everything
-guesses are right by chance*: the guesser has no other source. *No file that the first
-training saved holds the key or the coins.*
+*Contributions arrive, once.* In a regression of what the guesser saw (over the clipping
+norm) on the contributions, the slope is 1, and the residuals vary at least as much as
+the noise. *Only included canaries contribute.* *The coins are those of the key*, and
+the commitment holds for key and design. *The claimed noise is not refuted*: the p-value
+is above a level that valid p-values rarely fall below, and the run is not invalid,
+which it is if inserted canaries did not arrive. *A twentieth of the noise is refuted*;
+this run also shows the size of arriving canaries far better than the claimed noise
+does. *Under overwhelming noise guesses are correct by chance*: the guesser has no other
+source. *No file saved by the first training run contains the key or the coins.*
 
 The slope is judged by the normal distribution and the rest by exact tails; together
-they refuse an adapter that conforms with probability ``false_alarm`` at most, as far as
-thousands of sums are normal. What the audits say themselves of the slope is taken as
-they say it.
+they refuse a conforming adapter with probability at most ``false_alarm``, as far as
+thousands of sums are normal. The slopes that the audits themselves report are not
+recomputed.
 """
 
 from collections.abc import Iterator
@@ -45,22 +45,22 @@ from dpaudit.training.audit import per_coordinate
 __all__ = ["Adapter", "Trained", "check_adapter"]
 
 _TOO_LITTLE, _DROWNING = 0.05, 1e6  # times the claimed noise
-_NEGLIGIBLE_LOG_ODDS = 0.01  # log-odds of what drowned sums may tell
-_COINS_SOUGHT = 128  # coins in a row
-_ROUNDING = 1e-6  # of canaries
+_NEGLIGIBLE_LOG_ODDS = 0.01  # of a correct guess under overwhelming noise
+_COINS_SOUGHT = 128  # consecutive coins
+_ROUNDING = 1e-6  # of a number of canaries
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trained:
-    """One training under an audit, as its author saw it from both sides.
+    """One audited training run: what was inserted, what was observed, and the result.
 
     Attributes:
         result: What the adapter's audit returned.
-        joined: What ``contributions()`` returned: how many included canaries join at
-            each of the audit's coordinates, in their order; a row for each step.
+        joined: What ``contributions()`` returned: how many included canaries contribute
+            at each of the audit's coordinates, in their order; a row for each step.
         seen: What the audit was shown there: the noisy sum over the clipping norm, less
-            the real records' part if that is told; of the same shape.
+            the real records' part if that is known; of the same shape.
     """
 
     result: Result
@@ -76,15 +76,15 @@ class Trained:
 
 
 class Adapter(Protocol):
-    """A short training under the audit of an adapter."""
+    """A short training run that an adapter audits."""
 
     def train(self, *, key: Key, noise: float, folder: Path) -> Trained:
         """Train once.
 
         Args:
-            key: Of the audit's coins.
+            key: The key of the audit's coins.
             noise: The standard deviation of the noise, over the clipping norm.
-            folder: Where to save the audit's state on the way, if it has any.
+            folder: Where to save the audit's state during training, if it has any.
         """
         ...
 
@@ -97,15 +97,16 @@ def check_adapter(
     rng: np.random.Generator,
     false_alarm: float = 1e-6,
 ) -> Conformance:
-    """Check an adapter by three short trainings.
+    """Check an adapter by three short training runs.
 
     Args:
-        adapter: A training under your adapter's audit. Its design should be able to
+        adapter: A training run that your adapter audits. Its design should be able to
             refute the claim, as a plan's is.
-        noise: With which the design's claim holds.
-        folder: An empty one, for states.
-        rng: For keys.
-        false_alarm: The probability that an adapter that conforms is refused.
+        noise: The noise with which the design's claim holds.
+        folder: An empty folder, for saved states.
+        rng: Randomness of the keys.
+        false_alarm: The false-positive rate: the probability that a conforming adapter
+            is refused.
 
     Raises:
         ConformanceError: It does not conform; the message says how.
@@ -120,11 +121,11 @@ def check_adapter(
         key = Key(rng.bytes(32))
         return key, adapter.train(key=key, noise=times * noise, folder=folder)
 
-    key, honest = train(1.0)
-    _check_coins(name, key, honest)
-    _check_sums(name, honest, noise, each)
-    _check_honest(name, honest, each)
-    files = _check_files(name, key, honest, folder)
+    key, correct = train(1.0)
+    _check_coins(name, key, correct)
+    _check_sums(name, correct, noise, each)
+    _check_correct(name, correct, each)
+    files = _check_files(name, key, correct, folder)
     _check_drowned(name, train(_DROWNING)[1], each)
     _check_faulty(name, train(_TOO_LITTLE)[1])
     return Conformance(
@@ -134,7 +135,7 @@ def check_adapter(
             "what joins arrives once: the slope is 1, and the noise is no less",
             "the claimed noise is not refuted",
             f"{_TOO_LITTLE:g} times the noise is refuted",
-            "in noise that drowns everything, guesses are right by chance",
+            "in noise that drowns everything, guesses are correct by chance",
             f"neither key nor coins are in the {files} files saved"
             if files
             else "no state was saved",
@@ -161,7 +162,7 @@ def _check_coins(name: str, key: Key, trained: Trained) -> None:
             f"{name}: {len(most)} coordinates hold canaries, but joined has "
             f"{trained.joined.shape[1]} columns"
         )
-    # Who divides a sum by the clipping norm gets whole numbers but for rounding.
+    # A sum divided by the clipping norm is a whole number up to rounding.
     joined = trained.joined
     over = np.argwhere((joined > most + _ROUNDING) | (joined < -_ROUNDING))
     if len(over):
@@ -173,7 +174,7 @@ def _check_coins(name: str, key: Key, trained: Trained) -> None:
 
 
 def _check_sums(name: str, trained: Trained, noise: float, false_alarm: float) -> None:
-    """Regress what was seen on what joined."""
+    """Check the regression of what was seen on the contributions."""
     x, y = trained.joined.ravel().astype(float), trained.seen.ravel()
     if not np.ptp(x):
         raise ConformanceError(f"{name}: as many canaries join every step everywhere")
@@ -195,24 +196,24 @@ def _check_sums(name: str, trained: Trained, noise: float, false_alarm: float) -
         )
 
 
-def _check_honest(name: str, trained: Trained, false_alarm: float) -> None:
-    """Refuse a verdict that reassures nobody, whoever recorded what joined."""
+def _check_correct(name: str, trained: Trained, false_alarm: float) -> None:
+    """Refuse an invalid run or a refuted claim where the claimed noise was added."""
     result = trained.result
     if result.verdict is Verdict.INVALID_RUN:
         raise ConformanceError(
-            f"{name}: the audit of a training with the claimed noise is void: "
+            f"{name}: the audit of a run with the claimed noise is invalid: "
             f"{result.reason}"
         )
     if trained.result.p_value <= false_alarm:
         raise ConformanceError(
-            f"{name}: a training with the claimed noise is refuted, with p = "
+            f"{name}: a run with the claimed noise is refuted, with p = "
             f"{trained.result.p_value:.2g}: does the claim hold with that noise, or "
             "does the audit read before the noise?"
         )
 
 
 def _check_faulty(name: str, trained: Trained) -> None:
-    """Refuse what is not refuted, or only by canaries of another size."""
+    """Refuse a faulty run that is not refuted, or with canaries of the wrong size."""
     result = trained.result
     known = result.design.threat_model is ThreatModel.KNOWN_RECORDS
     real = " Is the real records' part taken off?" * known
@@ -235,21 +236,21 @@ def _check_faulty(name: str, trained: Trained) -> None:
 
 def _check_drowned(name: str, trained: Trained, false_alarm: float) -> None:
     transcript = trained.result.transcript
-    assert transcript is not None  # _check_coins asked for it
+    assert transcript is not None  # _check_coins checked it
     made = transcript.guess != 0
-    right = int((transcript.guess == transcript.truth)[made].sum())
-    log_p, _ = log_tails(right, int(made.sum()), _NEGLIGIBLE_LOG_ODDS)
+    correct = int((transcript.guess == transcript.truth)[made].sum())
+    log_p, _ = log_tails(correct, int(made.sum()), _NEGLIGIBLE_LOG_ODDS)
     if log_p <= log(false_alarm):
         raise ConformanceError(
-            f"{name}: with {_DROWNING:g} times the noise {right} of {made.sum()} "
-            "guesses are still right: the guesser knows the coins from elsewhere, or "
+            f"{name}: with {_DROWNING:g} times the noise {correct} of {made.sum()} "
+            "guesses are still correct: the guesser knows the coins from elsewhere, or "
             "what it reads has not all of the noise: does the audit read before the "
             "noise?"
         )
 
 
 def _check_files(name: str, key: Key, trained: Trained, folder: Path) -> int:
-    """Look for the key and the coins in all that was saved; return how many files."""
+    """Search all saved files for the key and the coins; return how many files."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sought = dict(_secrets(key, trained))
     for path in files:

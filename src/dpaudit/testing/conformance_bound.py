@@ -1,17 +1,17 @@
-"""Does a bound keep its word? Everything that can be added up about it, is.
+"""Check a lower bound on epsilon by exact sums over the outcomes of small games.
 
-A lower bound on epsilon is wrong if it exceeds the mechanism's epsilon, and may be so
-with probability at most alpha. In a small game that chance is a sum over all outcomes,
-and the epsilons at which it is largest are known: just below each value that the bound
-can take. So in the games it is given, under the distributions that these know, validity
-is decided and not sampled. That is no proof for games of other sizes: the docstring of
-a bound should point to one.
+A lower bound is wrong if it exceeds the mechanism's epsilon, and may be wrong with
+probability at most alpha. In a small game this probability is a sum over all outcomes,
+and it is largest at known epsilons: just below each value that the bound can take. So
+for the given games, under the distributions that they list, validity is decided and not
+sampled. That proves nothing for games of other sizes: the docstring of a bound should
+point to a proof.
 
-Beside it: a bound says 0 where guesses are no better than chance, and something where
-all are right; it never falls when one more guess is right; it is finite, and carries
-delta, alpha, its method, a reference and tier A; it says the same when asked again; a
-delta or alpha without meaning is refused; and if it gives p-values, what it reports was
-rejected, not just missed.
+Also checked: a bound is 0 where guesses are no better than chance, and above 0 where
+all are correct; it never falls when one more guess is correct; it is finite, and
+carries delta, alpha, its method, a reference and tier A; it returns the same value when
+called again; it refuses a meaningless delta or alpha; and if it gives p-values, they
+reject the epsilon that it reports.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _EPSILON_ROUNDING = 1e-9  # of epsilon
 
 
 class HasEpsilonLower(Protocol[R_contra]):
-    """What is checked: something that turns a reading into a lower bound."""
+    """The interface that is checked: it turns a reading into a lower bound."""
 
     def epsilon_lower(
         self, reading: R_contra, /, *, delta: float, alpha: float
@@ -65,17 +65,17 @@ def check_bound(
     deltas: Sequence[float] = (0.0, 1e-3, 0.02),
     alphas: Sequence[float] = (0.05, 0.2),
 ) -> Conformance:
-    """Check a bound in games that can be added up.
+    """Check that a bound is valid in games small enough for exact sums.
 
     Args:
-        bound: Yours.
-        games: Where; by default guesses that are counted in one run. What a bound reads
-            must be what the games give.
-        deltas: At which; ``(0.0,)`` for a bound of pure privacy.
-        alphas: At which.
+        bound: The bound to check.
+        games: The games; by default guesses that are counted in one run. The bound must
+            accept the readings that the games give.
+        deltas: The values of delta; ``(0.0,)`` for a bound on pure DP.
+        alphas: The values of alpha.
 
     Raises:
-        ConformanceError: It does not keep its word; the message names a case.
+        ConformanceError: A check fails; the message names a case.
 
     Example:
         >>> from dpaudit.bounds import ExactBound
@@ -84,8 +84,8 @@ def check_bound(
         >>> for sentence in found.checked[:3]:
         ...     print(sentence)
         carries delta, alpha, method, reference and tier A
-        is 0 at or below chance, and above 0 if all guesses are right
-        never falls when one more guess is right
+        is 0 at or below chance, and above 0 if all guesses are correct
+        never falls when one more guess is correct
     """
     worst = (0.0, "")
     for game in games:
@@ -101,9 +101,9 @@ def check_bound(
         subject=repr(bound),
         checked=(
             "carries delta, alpha, method, reference and tier A",
-            "is 0 at or below chance, and above 0 if all guesses are right",
-            "never falls when one more guess is right",
-            f"is wrong with chance at most {worst[0]:.3f} of alpha (the worst: "
+            "is 0 at or below chance, and above 0 if all guesses are correct",
+            "never falls when one more guess is correct",
+            f"is wrong with probability at most {worst[0]:.3f} of alpha (the worst: "
             f"{worst[1]})",
             *(["rejected what it reports"] if isinstance(bound, _HasPValue) else []),
             "refuses an alpha or delta without meaning",
@@ -113,17 +113,17 @@ def check_bound(
 
 @final
 class _Table(Generic[R]):
-    """What a bound says of every outcome of a game."""
+    """The values of a bound at every outcome of a game."""
 
     def __init__(
         self, bound: HasEpsilonLower[R], game: Game[R], *, delta: float, alpha: float
     ) -> None:
         self._bound, self._game, self._delta, self._alpha = bound, game, delta, alpha
         self._outcomes = game.outcomes()
-        said = [self._ask(outcome) for outcome in self._outcomes]
-        self._values: NDArray[np.float64] = np.array(said)
+        values = [self._ask(outcome) for outcome in self._outcomes]
+        self._values: NDArray[np.float64] = np.array(values)
         again = self._ask(self._outcomes[-1])
-        if again != said[-1]:
+        if again != values[-1]:
             raise self._error("says something else when asked again", -1)
 
     def check_silence(self) -> None:
@@ -145,7 +145,7 @@ class _Table(Generic[R]):
                 )
 
     def check_rejected(self) -> None:
-        """What is reported was itself rejected, so it errs on the low side."""
+        """Check that a reported epsilon is itself rejected: it errs on the low side."""
         if not isinstance(self._bound, _HasPValue):
             return
         for i in map(int, np.flatnonzero(self._values)):
@@ -160,7 +160,7 @@ class _Table(Generic[R]):
                 )
 
     def check_validity(self) -> tuple[float, str]:
-        """Return the largest error probability, as a share of alpha, and where."""
+        """Return the largest error probability, as a share of alpha, and its case."""
         worst, where = 0.0, ""
         for epsilon in self._epsilons():
             wrong = self._values > epsilon
@@ -183,7 +183,7 @@ class _Table(Generic[R]):
         return worst, where
 
     def _epsilons(self) -> NDArray[np.float64]:
-        """Return where it can be wrong most often: just below what it can say."""
+        """Return the epsilons of largest error: just below the values of the bound."""
         below = np.unique(self._values[self._values > 0])
         return np.append(
             np.maximum(0, below * (1 - _EPSILON_ROUNDING) - _EPSILON_ROUNDING),
@@ -201,19 +201,19 @@ class _Table(Generic[R]):
         return list(distributions)
 
     def _ask(self, outcome: R) -> float:
-        said = self._bound.epsilon_lower(outcome, delta=self._delta, alpha=self._alpha)
-        if not isinstance(said, LowerBound):
+        bound = self._bound.epsilon_lower(outcome, delta=self._delta, alpha=self._alpha)
+        if not isinstance(bound, LowerBound):
             raise ConformanceError(
                 f"{self._bound!r} must return a LowerBound, which carries what it "
-                f"rests on, got {said!r}"
+                f"rests on, got {bound!r}"
             )
-        _check_carried(self._bound, said, delta=self._delta, alpha=self._alpha)
-        if not (isfinite(said.epsilon_lower) and said.epsilon_lower >= 0):
+        _check_carried(self._bound, bound, delta=self._delta, alpha=self._alpha)
+        if not (isfinite(bound.epsilon_lower) and bound.epsilon_lower >= 0):
             raise ConformanceError(
                 f"{self._bound!r} must say a finite epsilon, 0 or more, got "
-                f"epsilon_lower={said.epsilon_lower!r} for {outcome!r}"
+                f"epsilon_lower={bound.epsilon_lower!r} for {outcome!r}"
             )
-        return float(said.epsilon_lower)
+        return float(bound.epsilon_lower)
 
     def _error(self, what: str, outcome: int) -> ConformanceError:
         return ConformanceError(
@@ -224,22 +224,22 @@ class _Table(Generic[R]):
 
 
 def _check_carried(
-    bound: object, said: LowerBound, *, delta: float, alpha: float
+    bound: object, lower: LowerBound, *, delta: float, alpha: float
 ) -> None:
-    """A number without these cannot be read."""
-    if (said.delta, said.alpha) != (delta, alpha):
+    """Check that the bound carries what is needed to interpret its number."""
+    if (lower.delta, lower.alpha) != (delta, alpha):
         raise ConformanceError(
             f"{bound!r} was asked for {delta=}, {alpha=} and says that it used "
-            f"delta={said.delta!r}, alpha={said.alpha!r}"
+            f"delta={lower.delta!r}, alpha={lower.alpha!r}"
         )
-    if not (said.method and said.reference):
+    if not (lower.method and lower.reference):
         raise ConformanceError(
             f"{bound!r} must name its method and where its proof stands, got "
-            f"method={said.method!r}, reference={said.reference!r}"
+            f"method={lower.method!r}, reference={lower.reference!r}"
         )
-    if said.tier != "A":
+    if lower.tier != "A":
         raise ConformanceError(
-            f"{bound!r} returns a LowerBound of tier {said.tier!r}; only what holds "
+            f"{bound!r} returns a LowerBound of tier {lower.tier!r}; only what holds "
             "for any mechanism, tier A, is one: return a ParameterBound"
         )
 
@@ -249,10 +249,10 @@ def _check_refusals(bound: HasEpsilonLower[R], outcome: R, delta: float) -> None
     nonsense += [(bad, 0.05) for bad in (-1e-5, 1.5, nan)]
     for bad_delta, bad_alpha in nonsense:
         try:
-            said = bound.epsilon_lower(outcome, delta=bad_delta, alpha=bad_alpha)
+            lower = bound.epsilon_lower(outcome, delta=bad_delta, alpha=bad_alpha)
         except ValueError:
             continue
         raise ConformanceError(
             f"{bound!r} must refuse delta={bad_delta!r}, alpha={bad_alpha!r} with an "
-            f"InvalidInputError, or another ValueError, and says {said}"
+            f"InvalidInputError, or another ValueError, and says {lower}"
         )

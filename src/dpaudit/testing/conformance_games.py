@@ -1,22 +1,22 @@
-"""Games that conformance checks of bounds play, and what such a check returns.
+"""Games for conformance checks of bounds, and the result of such a check.
 
-The checks are for people who add a bound, a guesser or an adapter of their own. A check
-that passes returns what it looked at (``Conformance``). One that fails raises, and
-names the case: a counterexample is worth more than a verdict.
+The checks are for authors of a bound, a guesser or an adapter. A check that passes
+returns the list of what it checked (``Conformance``). One that fails raises, and names
+the case: a counterexample is worth more than a verdict.
 
-A bound is checked in games of which every outcome can be listed. For each epsilon and
-delta a game knows distributions of its outcomes under mechanisms that are (epsilon,
-delta)-DP and as misleading as that allows; how often a bound is wrong under one of them
-is then a sum, not a simulation.
+A bound is checked in games whose outcomes can all be listed. For each epsilon and delta
+a game lists distributions of its outcomes under mechanisms that are (epsilon, delta)-DP
+and as misleading as that allows; the probability that a bound is wrong under one of
+them is then a sum, not a simulation.
 
 *Randomised response* answers every coin with odds ``e^epsilon``. *Publishing* ``k`` of
-``m`` coins, drawn at random, with probability ``m delta / k`` gives each coin away with
+``m`` coins, drawn at random, with probability ``m delta / k`` reveals each coin with
 probability delta; the other guesses are randomised response. *Attaining* is the
-distribution under which a count is reached as often as any mechanism can
-(docs/explanation/exact-bound.md, attainment): no count of guesses made in one run is
-more likely to be large. In *separate runs* coins cannot fail together: each is given
-away with probability delta, else answered by randomised response, and the guesser takes
-those given away first.
+distribution under which a count is reached with the largest probability of any
+mechanism (docs/explanation/exact-bound.md, attainment): no count of guesses made in one
+run is more likely to be large. In *separate runs* coins cannot fail together: each is
+revealed with probability delta, else answered by randomised response, and the guesser
+takes the revealed ones first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,17 +46,17 @@ __all__ = [
 R_co = TypeVar("R_co", covariant=True)
 Mask: TypeAlias = NDArray[np.bool_]
 Distribution: TypeAlias = NDArray[np.float64]
-_MOST_RANKED = 14  # guesses; there are two to the power of them outcomes
+_MOST_RANKED = 14  # guesses; there are 2^guesses outcomes
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conformance:
-    """What a check that found nothing wrong has looked at.
+    """The result of a conformance check that passed.
 
     Attributes:
         subject: What was checked.
-        checked: What was found to hold, one sentence each.
+        checked: The properties that hold, one sentence each.
 
     Example:
         >>> print(Conformance(subject="a bound", checked=("it is silent at chance",)))
@@ -72,29 +72,29 @@ class Conformance:
 
 
 class Game(Protocol[R_co]):
-    """A game whose outcomes are listed, and distributions that it may have."""
+    """A game whose outcomes are listed, with distributions that they may have."""
 
     def outcomes(self) -> Sequence[R_co]:
-        """Return every outcome, as a bound reads it; the last is the best."""
+        """Return the reading of every outcome; the last is the best."""
         ...
 
     def silent(self) -> Mask:
-        """Return which outcomes are no better than chance: a bound must say 0."""
+        """Return which outcomes are no better than chance: a bound must be 0."""
         ...
 
     def better(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of outcomes of which the second has one right guess more."""
+        """Yield pairs of outcomes, the second with one more correct guess."""
         ...
 
     def distributions(
         self, *, epsilon: float, delta: float, wrong: Mask
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield what a mechanism does, and the probability that it gives each outcome.
+        """Yield descriptions of mechanisms with their probabilities of each outcome.
 
         Args:
             epsilon: The mechanism is (epsilon, delta)-DP, and no more private.
             delta: As above.
-            wrong: The outcomes of which a bound says too much; a game may look for
+            wrong: The outcomes at which a bound exceeds epsilon; a game may search for
                 distributions that favour them.
         """
         ...
@@ -106,7 +106,7 @@ class CountedGame:
     """One run, all guesses counted alike.
 
     Attributes:
-        canaries: Coins.
+        canaries: The number of coins.
         guesses: How many of them are guessed, a number fixed beforehand.
 
     Example:
@@ -132,7 +132,7 @@ class CountedGame:
             )
 
     def outcomes(self) -> Sequence[Counts]:
-        """Return every count of right guesses."""
+        """Return every count of correct guesses."""
         return [
             Counts(canaries=self.canaries, guesses=self.guesses, correct=v)
             for v in range(self.guesses + 1)
@@ -149,7 +149,7 @@ class CountedGame:
     def distributions(
         self, *, epsilon: float, delta: float, wrong: Mask
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield randomised response, and what attains each count that is wrong."""
+        """Yield randomised response, and what attains each least wrong count."""
         m, r = self.canaries, self.guesses
         response = binomial_distribution(r, epsilon)
         yield "randomised response", response
@@ -167,7 +167,7 @@ class ClassicGame:
     """One coin in each of many independent runs.
 
     Attributes:
-        runs: How many.
+        runs: The number of runs.
         guesses: How many of them are guessed, a number fixed beforehand; all if None.
 
     Example:
@@ -186,7 +186,7 @@ class ClassicGame:
 
     def __post_init__(self) -> None:
         _validate.whole_number("runs", self.runs, least=1)
-        self._counted.outcomes()  # refuses what has no meaning
+        self._counted.outcomes()  # refuses invalid values
 
     @property
     def _counted(self) -> CountedGame:
@@ -194,7 +194,7 @@ class ClassicGame:
         return CountedGame(canaries=self.runs, guesses=guesses)
 
     def outcomes(self) -> Sequence[Counts]:
-        """Return every count of right guesses."""
+        """Return every count of correct guesses."""
         return self._counted.outcomes()
 
     def silent(self) -> Mask:
@@ -210,9 +210,9 @@ class ClassicGame:
         *,
         epsilon: float,
         delta: float,
-        wrong: Mask,  # noqa: ARG002 (one law is the worst, whatever is wrong)
+        wrong: Mask,  # noqa: ARG002 (one distribution is worst for any mask)
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield the distribution of runs that are each guessed as well as can be."""
+        """Yield the distribution where each run is guessed as well as possible."""
         r = self._counted.guesses
         distribution = np.zeros(r + 1)
         given = [1.0]
@@ -233,9 +233,9 @@ class ClassedGame:
     """One run, guesses in classes of different weight.
 
     Attributes:
-        canaries: Coins.
+        canaries: The number of coins.
         weights: The weight of each class, the heaviest first.
-        guesses: How many guesses of each, fixed beforehand.
+        guesses: How many guesses of each class, fixed beforehand.
     """
 
     canaries: int
@@ -247,10 +247,10 @@ class ClassedGame:
             raise InvalidInputError(
                 f"weights must have the heaviest first, got weights={self.weights}"
             )
-        self.outcomes()  # refuses what has no meaning
+        self.outcomes()  # refuses invalid values
 
     def outcomes(self) -> Sequence[Weighted]:
-        """Return every choice of right guesses in each class."""
+        """Return every combination of counts of correct guesses per class."""
         return [
             Weighted(
                 canaries=self.canaries,
@@ -263,7 +263,7 @@ class ClassedGame:
         ]
 
     def silent(self) -> Mask:
-        """Return the outcomes with half the guesses right in each class, or fewer."""
+        """Return the outcomes with at most half the guesses correct in each class."""
         half = np.array(self.guesses) / 2
         return np.array([bool(np.all(c <= half)) for c in np.array(self._correct())])
 
@@ -281,9 +281,9 @@ class ClassedGame:
         *,
         epsilon: float,
         delta: float,
-        wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
+        wrong: Mask,  # noqa: ARG002 (the same distributions for any mask)
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield randomised response, and what publishes some coins for sure guesses."""
+        """Yield randomised response, and publishing of some coins."""
         knowing = partial(self._distribution, epsilon)
         return _publishing(self.canaries, sum(self.guesses), delta, knowing)
 
@@ -294,7 +294,7 @@ class ClassedGame:
         """Return the distribution if the ``known`` heaviest guesses are certain."""
         distribution = np.ones(1)
         for r in self.guesses:
-            sure = min(r, known)
+            sure = min(r, known)  # certain guesses of this class
             known -= sure
             alone = np.append(np.zeros(sure), binomial_distribution(r - sure, epsilon))
             distribution = np.multiply.outer(distribution, alone).ravel()
@@ -307,7 +307,7 @@ class RankedGame:
     """One run, guesses in order of confidence.
 
     Attributes:
-        canaries: Coins.
+        canaries: The number of coins.
         guesses: How many are ranked; small, as there are 2^guesses outcomes.
     """
 
@@ -323,11 +323,11 @@ class RankedGame:
             )
 
     def outcomes(self) -> Sequence[Ranked]:
-        """Return every pattern of right and wrong guesses."""
+        """Return every pattern of correct and wrong guesses."""
         return [Ranked(canaries=self.canaries, right=row) for row in self._right()]
 
     def silent(self) -> Mask:
-        """Return the patterns that are never ahead, however few guesses are taken."""
+        """Return the patterns with at most half of the first k correct, for every k."""
         ahead = 2 * np.cumsum(self._right(), axis=1) > np.arange(1, self.guesses + 1)
         return np.asarray(~ahead.any(axis=1))
 
@@ -342,9 +342,9 @@ class RankedGame:
         *,
         epsilon: float,
         delta: float,
-        wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
+        wrong: Mask,  # noqa: ARG002 (the same distributions for any mask)
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield randomised response, and what publishes coins, which come first."""
+        """Yield randomised response, and publishing of coins, which rank first."""
         knowing = partial(self._distribution, epsilon)
         return _publishing(self.canaries, self.guesses, delta, knowing)
 
@@ -366,13 +366,13 @@ def _publishing(
     delta: float,
     knowing: Callable[[int], Distribution],
 ) -> Iterator[tuple[str, Distribution]]:
-    """Yield randomised response, and what publishes some coins, guessed first.
+    """Yield randomised response, and publishing of some coins, which rank first.
 
     Args:
-        canaries: Coins.
+        canaries: The number of coins.
         guesses: How many of them are guessed.
-        delta: What publishing spends.
-        knowing: The distribution of outcomes if so many guesses are surely correct.
+        delta: The probability that publishing reveals a given coin.
+        knowing: Returns the distribution of outcomes if so many guesses are certain.
     """
     response = knowing(0)
     yield "randomised response", response
@@ -388,8 +388,8 @@ def _publishing(
 def _attaining(response: Distribution, v: int, *, price: float) -> Distribution:
     """Return the distribution that spends ``price = m delta`` on reaching ``v``.
 
-    It is the binomial distribution, lower by one factor below v and higher by another
-    from there on; the largest price of use makes v certain.
+    It is the binomial distribution, scaled down by one factor below v and up by another
+    from v on; at the largest useful price, a count of at least v is certain.
     """
     tail = float(response[v:].sum())
     slack = min(price / (v * float(response[v])), 1 / tail)

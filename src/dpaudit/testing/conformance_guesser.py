@@ -1,28 +1,28 @@
 """Conformance of guessers: what any guesser must do, and what stakes it may set.
 
-A guesser sees an output and revealed coins, and nothing else. Four things are checked,
-each in games that are played for it.
+A guesser sees an output and revealed coins, and nothing else. Four properties are
+checked by playing games with it.
 
-*It repeats itself.* The same output, and the same coins revealed, give the same
-guesses, and the output is left as it was. So what was revealed in one game is of no use
-in the next, and the guesser has no randomness of its own.
+*It is deterministic.* The same output and the same revealed coins give the same
+guesses, and the output is not modified. So coins revealed in one game are of no use in
+the next, and the guesser has no randomness of its own.
 
-*It obeys the rules.* A referee takes its guesses.
+*It obeys the rules.* A referee accepts its guesses.
 
-*It knows no coin that the output does not reveal.* A game is played about some coins,
-and its guesses are compared with other coins, on which the mechanism ran, too. These
-are independent of all that it may know, so each guess is correct with probability one
-half, whatever was guessed and however often: an exact binomial tail says whether it did
-better. (A guesser that finds the data of the very run it is shown looks like a clever
-one; only an audit whose claim is known to hold tells them apart.)
+*It knows no coin that the output does not reveal.* Its guesses are compared with coins
+of another run of the mechanism. These are independent of everything it may know, so
+each guess is correct with probability one half, whatever was guessed and however often;
+an exact binomial tail tests whether it did better. (A guesser that obtains the data of
+the run it is shown looks like a good one; only an audit whose claim is known to hold
+distinguishes them.)
 
-*Its stakes are true.* Where a stake states a probability (bets) or log-odds (rounds),
-guesses are correct as often as stated. Stated probabilities are sorted into bands. The
-wealth of one who bets against a band, turn after turn, is a martingale that begins at 1
-if the band states the truth, and reaches ``1 / a`` with probability at most ``a``
-(Ville's inequality), however the guesser chooses what to guess and when to stop. In one
-turn coins may depend on each other, so each turn enters with the mean of its bets.
-Log-odds may be rounded down by a fiftieth.
+*Its stakes are calibrated.* Where a stake states a probability (bets) or log-odds
+(rounds), guesses are correct as often as stated. Stated probabilities are sorted into
+bands. If a band is calibrated, the wealth of a bettor against it, turn after turn, is a
+martingale that begins at 1, and reaches ``1 / a`` with probability at most ``a``
+(Ville's inequality), however the guesser chooses what to guess and when to stop. Coins
+of one turn may depend on each other, so each turn enters with the mean of its bets.
+Log-odds may be rounded down by 0.02.
 
 Reference: Shafer, "Testing by betting", J. R. Stat. Soc. A 184, 2021.
 """
@@ -55,12 +55,11 @@ __all__ = [
     "check_guesser",
 ]
 
-_PROBABILITY_BANDS = np.array(
-    [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
-)  # of stated probabilities
+# Edges of the bands of stated probabilities.
+_PROBABILITY_BANDS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 _TILTS = np.array([-4.0, -2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2, 4])  # of log-odds
-_LOG_ODDS_ROUNDING = 0.02  # log-odds
-_CERTAIN_LOG_ODDS = 40.0  # log-odds; beyond, probabilities are 1 to floats
+_LOG_ODDS_ROUNDING = 0.02
+_CERTAIN_LOG_ODDS = 40.0  # beyond this, probabilities are 1 as floats
 Signs: TypeAlias = NDArray[np.int8]
 Answers: TypeAlias = Callable[[Submission], Signs]
 
@@ -93,26 +92,26 @@ class StatedChances:
         self._sum += np.bincount(band, special.expit(odds), minlength=size)
 
     def check(self, guesser: object, false_alarm: float) -> None:
-        """Refuse a guesser against whom too much was won."""
-        # The mean of wealths that each begin at 1 is one, too.
+        """Refuse a guesser if the bets against it won too much."""
+        # The mean of wealths that each begin at 1 is such a wealth, too.
         total = special.logsumexp(self._log_wealth) - log(self._log_wealth.size)
         if total < -log(false_alarm):
             return
         b = int(self._log_wealth.max(axis=1).argmax())
         edges = [0.0, *_PROBABILITY_BANDS, 1.0]
         raise ConformanceError(
-            f"{guesser!r} is not right as often as it states: of "
-            f"{self._made[b]:.0f} guesses with a stated chance from {edges[b]:g} to "
-            f"{edges[b + 1]:g}, {self._sum[b] / self._made[b]:.3f} on average, "
-            f"{self._right[b] / self._made[b]:.3f} were right"
+            f"{guesser!r} is not correct as often as it states: of "
+            f"{self._made[b]:.0f} guesses with a stated probability from {edges[b]:g} "
+            f"to {edges[b + 1]:g}, {self._sum[b] / self._made[b]:.3f} on average, "
+            f"{self._right[b] / self._made[b]:.3f} were correct"
         )
 
 
 def _bets(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return what bets of one turn pay on average, for each tilt.
 
-    A bet pays the ratio of a tilted probability to the stated one; if guesses are right
-    at least (for tilts up: at most) as often as stated, it pays no more than 1 in mean.
+    A bet pays the ratio of a tilted probability to the stated one. If guesses are
+    correct at least (for tilts up: at most) as often as stated, its mean is at most 1.
     """
     base = odds[:, np.newaxis] + np.where(_TILTS > 0, _LOG_ODDS_ROUNDING, 0.0)
     sign = np.where(right, 1.0, -1.0)[:, np.newaxis]
@@ -133,18 +132,20 @@ def check_guesser(
     """Check a guesser by playing games with it.
 
     Args:
-        guesser: Yours: with ``guess(output)`` for one-run rules, or ``play(output)``.
-        mechanism: What it guesses about.
+        guesser: The guesser, with ``guess(output)`` for one-run rules, else with
+            ``play(output)``.
+        mechanism: The mechanism whose outputs it sees.
         pairs: Two records for each coin to choose from.
-        design: Of the games; a hundred canaries or so will do.
-        rng: For coins and for the mechanism.
-        games: How many are played. In games of one turn, stated probabilities of 0.95
-            that should be 0.88 were noticed in forty games, of 0.65 that should be 0.84
-            in a hundred; with more turns fewer will do.
-        false_alarm: The probability that a guesser that plays fair is refused.
+        design: The design of the games; about a hundred canaries are enough.
+        rng: Randomness of the coins and of the mechanism.
+        games: The number of games. In games of one turn, stated probabilities of 0.95
+            that should be 0.88 were detected in forty games, of 0.65 that should be
+            0.84 in a hundred; with more turns fewer are enough.
+        false_alarm: The false-positive rate: the probability that a correct guesser is
+            refused.
 
     Raises:
-        ConformanceError: It does not play fair; the message says how.
+        ConformanceError: It does not conform; the message says how.
 
     Example:
         >>> from dpaudit import OneRun
@@ -168,21 +169,21 @@ def check_guesser(
     _validate.error_level("false_alarm", false_alarm)
     check_pairs(pairs, design)
     table = _Table(guesser, mechanism, pairs, design, rng)
-    revealed, stated = _Told(), StatedChances()
+    revealed, stated = _OtherCoins(), StatedChances()
     for _ in range(games):
         game, shown = table.deal()
         transcript = table.play(game, shown)
         table.check_again(transcript, shown)
         revealed.add(transcript, table.others)
         stated.add(transcript)
-    # Half of the false alarms for each: Boole's inequality.
+    # Half of the false-positive rate for each: Boole's inequality.
     revealed.check(guesser, false_alarm / 2)
     stated.check(guesser, false_alarm / 2)
     return Conformance(subject=repr(guesser), checked=_checked(design.rules))
 
 
 def _checked(rules: Rules) -> tuple[str, ...]:
-    states = ["is right as often as it states"]
+    states = ["is correct as often as it states"]
     return (
         "says the same of the same output, and leaves it as it was",
         f"obeys the rules, {rules!r}",
@@ -203,10 +204,10 @@ class _InTurns(Protocol):
 
 @final
 class _Table:
-    """Where games are dealt and played.
+    """Deals and plays games.
 
     Attributes:
-        others: Coins that the mechanism ran on last, and no game is about.
+        others: Coins of the mechanism's last run, which no game is about.
     """
 
     def __init__(
@@ -228,7 +229,7 @@ class _Table:
         self.others: Signs = np.zeros(0, np.int8)
 
     def deal(self) -> tuple[Key, object]:
-        """Return a game's key and the output of its run; then run on other coins."""
+        """Return a game's key and the output of its run, after a run on other coins."""
         game, other = Key(self._rng.bytes(32)), Key(self._rng.bytes(32))
         shown = self._run(game)
         self._run(other)
@@ -236,7 +237,7 @@ class _Table:
         return game, shown
 
     def play(self, game: Key, shown: object) -> Transcript:
-        """Play by the rules, with a referee."""
+        """Play one game with a referee."""
         referee = Referee(self._design, game)
         try:
             for _ in self._turns(
@@ -250,7 +251,7 @@ class _Table:
         return referee.close()
 
     def check_again(self, first: Transcript, shown: object) -> None:
-        """Show the same output and answer with the same coins."""
+        """Check that the same output and coins give the same guesses again."""
         truth = np.zeros(self._design.canaries, np.int8)
         truth[first.index] = first.truth
         again = self._turns(shown, lambda turn: truth[turn.index])
@@ -299,8 +300,8 @@ class _Table:
 
 
 @final
-class _Told:
-    """Counts how often guesses match coins that nothing was told of."""
+class _OtherCoins:
+    """Counts how often guesses match coins of a run that the guesser did not see."""
 
     def __init__(self) -> None:
         self._right = self._made = 0
@@ -331,7 +332,7 @@ def _equal(turn: Submission, index: NDArray[np.int64], guess: NDArray[np.int8]) 
 
 
 def _unchanged(output: object, shown: object) -> bool:
-    """Return whether two outputs are the same, as far as can be told."""
+    """Return whether two outputs are the same, as far as they can be compared."""
     if isinstance(shown, np.ndarray):
         return np.array_equal(np.asarray(output), shown)
     if isinstance(shown, list | tuple) and isinstance(output, list | tuple):

@@ -1,20 +1,19 @@
-"""Which places of a wide output are guessed from, and what is not looked at at all.
+"""Choose the places of a wide output to guess from, and name what is not inspected.
 
-Guessers look at a few hundred places one by one. Of an output with more of them, those
-are chosen that tell most: of every place it is asked, over all calls with known coins,
-how far the two coins' outputs lie apart in what stands there, in standard deviations.
-What is compared is five things, the one that differs most counts: the number (on an
-even scale), its square, how fine a grid it lies on, and two random numbers that stand
-for its exact value, equal for equal ones. A place with two values, one for each coin,
-lies as far apart in a random number as the coins do. Sum, least and largest are of all
-places, chosen or not.
+Guessers use a few hundred places one by one. From wider outputs the most informative
+places are chosen: over all calls with known coins, each place is rated by the distance
+between the two coins' outputs there, in standard deviations. The largest of five
+distances counts: of the number (on a compressed scale), of its square, of the fineness
+of its grid, and of two hashes of its exact value, equal for equal values. At a place
+with two values, one for each coin, the hashes differ as clearly as the coins do. Sum,
+least and largest are taken over all places, chosen or not.
 
 Places are chosen by calls that are learned from, never by those of the audit, so its
-bound holds as for any guesser. Where a guesser is judged on calls held out, the places
-were chosen without these, or those that differ by chance would look like a leak.
+bound holds as for any guesser. If a guesser is evaluated on held-out calls, the places
+are chosen without these; otherwise places that differ by chance would resemble a leak.
 
-What nothing can be learned from is named: places beyond the widest that is read, what
-an object's ``repr`` does not show, and texts that hardly ever come again.
+Parts that nothing can be learned from are named: places beyond those that are read,
+what an object's ``repr`` does not show, and texts that are rarely repeated.
 """
 
 from collections.abc import Iterator
@@ -29,24 +28,20 @@ from dpaudit.testing.features import PLACES, WIDEST, Bits, FeatureTable
 __all__ = ["SelectedFeatures", "most_informative", "narrow", "unseen"]
 
 _VALUES_AT_ONCE = 1_000_000  # values that are compared at once
-_PLACES_ALWAYS_KEPT = (
-    16  # of the first places are kept, if outputs usually have no more
-)
-_MOST_SEEN_ONCE = (
-    0.25  # the share of calls with a text seen once, from which on it is unread
-)
-# Odd, and without pattern: a product's high bits depend on all bits of what is hashed.
+_PLACES_ALWAYS_KEPT = 16  # if outputs usually have no more numbers, all are kept
+_MOST_SEEN_ONCE = 0.25  # largest share of unique texts at a place that can be learned
+# Odd, and without pattern: a product's high bits depend on all bits of the input.
 _HASH_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SelectedFeatures:
-    """The places of an output that are looked at.
+    """The places of an output that are guessed from.
 
     Attributes:
-        numbers: Which of its numbers, in order; None for all.
-        texts: Which of its texts.
+        numbers: The indices of its numbers, in order; None for all.
+        texts: The indices of its texts.
     """
 
     numbers: NDArray[np.int64] | None
@@ -56,7 +51,7 @@ class SelectedFeatures:
 def most_informative(
     table: FeatureTable, bits: Bits, rows: NDArray[np.int64]
 ) -> SelectedFeatures:
-    """Choose the places in which the coins of some calls show most.
+    """Return the places that differ most between the coins of some calls.
 
     Example:
         >>> from dpaudit.testing.features import tabulate
@@ -91,35 +86,35 @@ def narrow(table: FeatureTable, places: SelectedFeatures) -> FeatureTable:
 def _chosen(
     columns: NDArray[np.generic], bits: Bits, rows: NDArray[np.int64], first: range
 ) -> NDArray[np.int64] | None:
-    """Return the columns that differ most, and the first; None if all are few."""
+    """Return the columns that differ most, and the first; None if not wide."""
     n, width = columns.shape
     if width <= WIDEST:
         return None
-    few = max(1, _VALUES_AT_ONCE // max(n, 1))
+    size = max(1, _VALUES_AT_ONCE // max(n, 1))
     signs = 2.0 * bits[rows] - 1.0
-    found = np.concatenate(
-        [_distances(columns[rows, i : i + few], signs) for i in range(0, width, few)]
+    apart = np.concatenate(
+        [_distances(columns[rows, i : i + size], signs) for i in range(0, width, size)]
     )
-    found[list(first)] = np.inf
-    return np.sort(np.argsort(-found, kind="stable")[:WIDEST])
+    apart[list(first)] = np.inf
+    return np.sort(np.argsort(-apart, kind="stable")[:WIDEST])
 
 
 def _distances(
     columns: NDArray[np.generic], signs: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Return how far apart the coins lie in each column, in what differs most."""
+    """Return the largest distance between the coins' outputs in each column."""
     centred = signs - signs.mean()
-    found = np.zeros(columns.shape[1])
+    largest = np.zeros(columns.shape[1])
     for shown in _shown(np.ascontiguousarray(columns)):
         even = shown - shown.mean(axis=0)
         size = np.sqrt(np.einsum("ij,ij->j", even, even))
         apart = np.abs(centred @ even)
-        np.maximum(found, apart / np.where(size > 0, size, np.inf), out=found)
-    return found
+        np.maximum(largest, apart / np.where(size > 0, size, np.inf), out=largest)
+    return largest
 
 
 def _shown(columns: NDArray[np.generic]) -> Iterator[NDArray[np.float64]]:
-    """Yield what is compared of numbers, or of codes of texts."""
+    """Yield the features that are compared of numbers, or of codes of texts."""
     codes = columns.view(np.uint64)
     for odd in _HASH_FACTORS:
         yield (codes * np.uint64(odd) >> np.uint64(40)).astype(np.float64)
@@ -132,7 +127,7 @@ def _shown(columns: NDArray[np.generic]) -> Iterator[NDArray[np.float64]]:
 
 
 def _grid(codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the binary logarithm of the lowest set bit of floats, roughly."""
+    """Return approximately the binary logarithm of the lowest set bit of floats."""
     digits = codes & ((1 << 52) - 1) | (1 << 52)
     exponent = (codes >> 52) & 2047
     lowest = np.log2((digits & -digits).astype(np.float64))
@@ -140,7 +135,7 @@ def _grid(codes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def unseen(*tables: FeatureTable) -> tuple[str, ...]:
-    """Return what of outputs was not looked at, each in a few words.
+    """Return the parts of outputs that were not inspected, each in a few words.
 
     Example:
         >>> from dpaudit.testing.features import tabulate
@@ -171,7 +166,7 @@ def unseen(*tables: FeatureTable) -> tuple[str, ...]:
 
 
 def _unread(table: FeatureTable) -> int:
-    """Return at how many places there are texts that are seen once."""
+    """Return at how many places too many texts are seen only once."""
     codes = np.sort(table.texts[:, : table.own], axis=0)
     if not codes.size:
         return 0

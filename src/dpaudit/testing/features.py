@@ -1,23 +1,23 @@
-"""Outputs of any kind as a table that a guesser can learn from.
+"""Turn outputs of any kind into a table that a guesser can learn from.
 
-A mechanism may return a number, an array, text, None, a tuple of all of them. Of each
-output four things are kept: its exact value as one code, so that equal outputs and only
-those have equal codes; its kind, which is its types and shape; its numbers, one column
-for each place; its texts, likewise as codes. Columns that an output does not have hold
-NaN, or the code 0. Codes are Python's hashes: they mean something in one process only.
+A mechanism may return a number, an array, text, None, a tuple of all of them. Four
+features of each output are kept: its exact value as one code, so that equal outputs and
+only those have equal codes; its kind, which is its types and shape; its numbers, one
+column for each place; its texts, likewise as codes. Columns that an output lacks hold
+NaN, or the code 0. Codes are Python's hashes: they are valid in one process only.
 
-An output is read as soon as it is returned, by itself: a function may go on to change
-what it returned, and an output has the same codes whatever the others are.
+An output is read as soon as it is returned, by itself: the function may change it
+afterwards, and its codes do not depend on other outputs.
 
-What cannot be compared is refused: a coroutine, an iterator, an object whose ``repr``
-shows where it lies in memory. A guesser would learn nothing from it, however much it
-says, and the test would pass.
+Outputs that cannot be compared are refused: a coroutine, an iterator, an object whose
+``repr`` shows its memory address. A guesser could learn nothing from them, however much
+they leak, and the test would pass.
 
-What could not be looked at is kept count of, so that a result can name it: places
-beyond the widest that is read, and objects that show themselves by their ``repr`` only.
+Parts that are not inspected are counted, so that a result can name them: places beyond
+the first ``PLACES``, and objects that can be compared by their ``repr`` only.
 
-Vectors also get what does not depend on the order of their entries: sum, least,
-largest, where these stand, and the entries sorted. Mappings get the order of theirs.
+Vectors also get features that do not depend on the order of their entries: sum, least,
+largest, the positions of these, and the sorted entries. Mappings get their order.
 """
 
 import dataclasses
@@ -53,20 +53,18 @@ __all__ = [
     "tabulate",
 ]
 
-PLACES = 65_536  # of an output that are read, and looked at one by one;
-WIDEST = 512  # of them are guessed from: if there are more, those that tell most
-_VALUES_AT_ONCE = 1_000_000  # values of wide outputs that are sorted through at once
-_MOST_SORTED = 16  # entries of a vector up to which they are sorted
+PLACES = 65_536  # places of an output that are read, and compared one by one
+WIDEST = 512  # places that are guessed from: the most informative if there are more
+_VALUES_AT_ONCE = 1_000_000  # values of wide outputs that are processed at once
+_MOST_SORTED = 16  # longest vectors whose entries are sorted
 _PLAIN_NUMBERS = frozenset((float, int, bool, np.float64, np.int64, np.bool_))
 _LARGEST_EXACT_FLOAT = 2.0**53  # floats hold all whole numbers up to this one
-# Objects whose ``repr`` shows all there is.
+# Objects whose ``repr`` shows their whole value.
 _SHOWN_BY_REPR = (
     *(Real, Decimal, date, time, timedelta, tzinfo, UUID, Enum, PurePath),
     *(range, type, np.generic, type(...), type(NotImplemented)),
 )
-_SECONDARY_TEXTS = frozenset(
-    ("exactly", "key", "order")
-)  # texts that only add to other places
+_SECONDARY_TEXTS = frozenset(("exactly", "key", "order"))  # they only add to others
 _REPR_PREFIX = "repr of "
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
@@ -76,16 +74,16 @@ Bits: TypeAlias = NDArray[np.integer]  # the coins of calls
 
 
 class OutputFeatures(NamedTuple):
-    """What is kept of one output.
+    """The features of one output.
 
     Attributes:
         kind: The code of types and shape.
         whole: The code of the exact value.
         numbers: Its numbers, place by place.
         texts: The codes of its texts.
-        own: How many of these texts, the first ones, are outputs in their own right.
+        own: How many of these texts, the first ones, are values of the output itself.
         left_out: How many places it has beyond those that are read.
-        through: The types of objects that were looked at through their ``repr`` only.
+        through: The types of objects that were read by their ``repr`` only.
     """
 
     kind: int
@@ -100,19 +98,19 @@ class OutputFeatures(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FeatureTable:
-    """What is kept of many outputs, one row for each.
+    """The features of many outputs, one row for each.
 
     Attributes:
         whole: The code of the exact value.
         kinds: The code of types and shape.
         numbers: The numbers of each output, place by place.
         texts: The codes of its texts, place by place.
-        usual: How many numbers an output usually has: a few odd ones change nothing.
-        own: How many of the places for texts hold outputs in their own right.
-        left_out: How many places an output has beyond those that are read, at most.
-        through: The types of objects that were looked at through their ``repr`` only.
-        order: What ``ordered`` returns, if it is known: of wide outputs it is computed
-            once, and kept where only some of their places are.
+        usual: How many numbers an output usually has, by the median.
+        own: How many of the places for texts hold values of the outputs themselves.
+        left_out: The largest number of places of an output beyond those that are read.
+        through: The types of objects that were read by their ``repr`` only.
+        order: The value of ``ordered``, if known: for wide outputs it is computed once,
+            and kept when only some of their places are.
     """
 
     whole: NDArray[np.int64]
@@ -145,7 +143,7 @@ class FeatureTable:
         return self.numbers.shape[1], self.texts.shape[1]
 
     def with_widths(self, widths: tuple[int, int]) -> "FeatureTable":
-        """Return the table with as many places as another has."""
+        """Return the table with these widths, cut or padded."""
         if self.widths == widths:
             return self
         return dataclasses.replace(
@@ -156,7 +154,7 @@ class FeatureTable:
         )
 
     def ordered(self) -> NDArray[np.float64]:
-        """Return what of vectors does not depend on the order of their entries."""
+        """Return features of vectors that do not depend on the order of entries."""
         return _ordered(self.numbers) if self.order is None else self.order
 
 
@@ -169,7 +167,7 @@ def _ordered(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     high = np.where(missing, -np.inf, numbers)
     filled = np.where(missing, 0.0, numbers)
     with np.errstate(all="ignore"):
-        found = [
+        features = [
             filled.sum(axis=1),
             low.min(axis=1),
             high.max(axis=1),
@@ -177,7 +175,7 @@ def _ordered(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
             high.argmax(axis=1),
             np.count_nonzero(filled, axis=1),
         ]
-    columns = [np.stack(found, axis=1)]
+    columns = [np.stack(features, axis=1)]
     columns[0][missing.all(axis=1)] = np.nan
     if width <= _MOST_SORTED:
         columns.append(np.sort(numbers, axis=1))
@@ -185,7 +183,7 @@ def _ordered(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _fit(columns: NDArray[N], width: int, absent: float) -> NDArray[N]:
-    """Return so many columns: the first of these, or these and empty ones."""
+    """Return this number of columns: the first ones, or all and empty ones."""
     missing = max(0, width - columns.shape[1])
     return np.pad(columns[:, :width], ((0, 0), (0, missing)), constant_values=absent)
 
@@ -204,7 +202,7 @@ def tabulate(outputs: Sequence[object]) -> FeatureTable:
 def collect(
     rows: Sequence[OutputFeatures], *, widths: tuple[int, int] | None = None
 ) -> FeatureTable:
-    """Return the table of outputs that were read, with given places if it must."""
+    """Return the table of outputs that were read, with given widths if any."""
     lengths = np.array([len(row.numbers) for row in rows], int)
     most = (int(lengths.max(initial=0)), max((len(r.texts) for r in rows), default=0))
     for_numbers, for_texts = most if widths is None else widths
@@ -223,16 +221,16 @@ def collect(
 
 
 def _order_of_wide(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return what does not depend on order, a few rows at a time; None of narrow."""
+    """Return ``_ordered`` of a wide table, a few rows at a time; None if narrow."""
     n, width = numbers.shape
     if width <= WIDEST or not n:
         return None
-    few = max(1, _VALUES_AT_ONCE // width)
-    return np.concatenate([_ordered(numbers[i : i + few]) for i in range(0, n, few)])
+    size = max(1, _VALUES_AT_ONCE // width)
+    return np.concatenate([_ordered(numbers[i : i + size]) for i in range(0, n, size)])
 
 
 def joined(tables: Sequence[FeatureTable]) -> FeatureTable:
-    """Return the rows of tables with equal places as one table."""
+    """Return the rows of tables of equal widths as one table."""
     first, orders = tables[0], [t.order for t in tables if t.order is not None]
     return dataclasses.replace(
         first,
@@ -254,23 +252,23 @@ def _columns(
     kind: type[N],
 ) -> NDArray[N]:
     """Return rows of different lengths as a rectangle."""
-    found = np.full((len(rows), width), absent, kind)
+    table = np.full((len(rows), width), absent, kind)
     lengths = np.array([len(row) for row in rows], int)
     for length in np.unique(lengths):
         which = np.flatnonzero(lengths == length)
         used = min(int(length), width)
-        if used > WIDEST:  # without a second copy of all
+        if used > WIDEST:  # row by row, to avoid a second copy of all
             for i in which:
-                found[i, :used] = rows[int(i)][:used]
+                table[i, :used] = rows[int(i)][:used]
         elif used:
-            found[which, :used] = np.array([rows[int(i)] for i in which], kind)[
+            table[which, :used] = np.array([rows[int(i)] for i in which], kind)[
                 :, :used
             ]
-    return found
+    return table
 
 
 def read(output: object) -> OutputFeatures:
-    """Return what is kept of an output; of one that may change later, a copy.
+    """Return the features of an output, copied from anything that may change later.
 
     Raises:
         InvalidInputError: It cannot be compared with another.
@@ -324,13 +322,13 @@ def _numeric(output: object) -> NDArray[np.generic] | None:
         kinds = set(map(type, output))
         if type(output) not in (list, tuple) or kinds not in ({float}, {int}):
             return None
-        array = np.array(output)  # whole numbers too large for it make it no int64
+        array = np.array(output)  # not int64 if a whole number is too large
         return array if array.dtype in (np.float64, np.int64) else None
     if isinstance(output, np.generic | np.ma.MaskedArray):
         return None
     values = _as_array(output)
     plain = values is not None and values.dtype.kind in "fiub"
-    # Longer floats have bytes between them that mean nothing.
+    # Longer floats contain padding bytes without meaning.
     return values if plain and values.dtype.itemsize <= 8 else None  # type: ignore[union-attr]
 
 
@@ -354,7 +352,7 @@ def _as_array(output: object) -> NDArray[np.generic] | None:
 
 
 def _leaves(output: object) -> Iterator[tuple[str, float | str]]:
-    """Take an output apart: what stands at each place, and of which type it is."""
+    """Yield the type and the value at each place of an output."""
     kind = _name(type(output))
     match output:
         case complex() | np.complexfloating():
@@ -413,7 +411,7 @@ def _array_leaves(
 
 
 def _beyond_floats(value: object) -> Iterator[tuple[str, str]]:
-    """Yield a whole number as text too if no float holds it."""
+    """Yield a whole number also as text if it may have no exact float."""
     if isinstance(value, int | np.integer) and abs(int(value)) > _LARGEST_EXACT_FLOAT:
         yield "exactly", hex(value)
 
@@ -430,7 +428,7 @@ def _exactly(value: float | str) -> str | bytes:
 
 
 def _text(value: object) -> str:
-    """Return the text that stands for a value, if equal values have equal texts."""
+    """Return a text that represents a value, if equal values have equal texts."""
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()  # or Python warns that nobody awaited it

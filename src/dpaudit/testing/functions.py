@@ -1,20 +1,21 @@
-"""An audit of a function: does it leak more than it claims?
+"""Audit a function: does it leak more than it claims?
 
-A function of one value is called many times. A coin for each call decides whether it
-gets ``x`` or ``y``; all calls together are one run of a mechanism with one record per
-call, and every record is as private as one call is. So the exact one-run bound judges
-how many coins a guesser can name from the outputs. For a function of a data set, coins
-decide about one record of it, each call is a run of its own, and the runs are judged as
-in classic auditing. So are the calls of any function that claims a delta above 0: one
-run may leak everything at once with probability delta, calls that share nothing cannot.
+A function of one value is called many times. A coin flip for each call decides whether
+it gets ``x`` or ``y``; all calls together are one run of a mechanism with one record
+per call, and every record is as private as one call. So the exact one-run bound applies
+to the number of coins that a guesser names from the outputs. For a function of a data
+set, the coin decides about one record of it, each call is a run of its own, and the
+runs are judged as in classic auditing. So are the calls of any function that claims a
+delta above 0: one run may leak everything at once with probability delta; calls that
+share nothing cannot.
 
-The guesser is learned first, on calls with coins of their own: see ``guessers.py``.
-Then everything is fixed (which guesser, how many calls, how many guesses), then the
-coins of the audit are thrown. Of wide outputs the places that tell most are chosen, by
-calls that are learned from: see ``places.py``. Whatever was learned, a true claim is
-refuted with probability at most alpha. That holds for every function whose calls are
-private each by itself; one whose calls share their randomness is not, and is refuted
-for it.
+First the guesser is learned, on calls with separate coins: see ``guessers.py``. Then
+everything is fixed (the guesser, the numbers of calls and guesses), then the coins of
+the audit are flipped. For wide outputs the most informative places are chosen from the
+calls that are learned from: see ``feature_selection.py``. Whatever was learned, a true
+claim is refuted with probability at most alpha. That holds for every function whose
+calls are each private by itself; calls that share their randomness are not, and the
+function is refuted for it.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithms 1
 and 2.
@@ -76,27 +77,27 @@ _NO_EFFECT = (
     "The guesses are no better than chance: these inputs may make no difference to the "
     "function, so choose a pair that does."
 )
-_PARTS = 3  # of these calls: two are learned from, one judges what was learned
-_MOST_CALLS_IN_TURN = 10_000  # calls up to which each part judges in turn
-_VALUES_AT_ONCE = 4_000_000  # values of wide outputs that the audit holds
+_PARTS = 3  # of the calls learned from: two train a guesser, one evaluates it
+_MOST_CALLS_CROSS_VALIDATED = 10_000  # up to so many, each part evaluates in turn
+_VALUES_AT_ONCE = 4_000_000  # values of wide outputs held in memory at once
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
-    """What an audit of a function shows; printing it says it, the word first.
+    """The result of an audit of a function; printing it states the verdict first.
 
     Attributes:
         audit: Verdict and lower bound.
         transcript: Every guess, for the record.
-        guesser: What the guesser looked at.
-        calls: How many calls were learned from: with ``Calls(calls=...)`` of this
-            number and the same key the audit is repeated.
-        caught: The epsilon of the least planted leak that would have been caught with
-            probability 0.9: of a copy that tells its input in one place of its output,
-            as randomised response does.
-        unseen: What of the outputs was not looked at, each in a few words; a leak
-            there would not be caught.
+        guesser: The kind of guesser, a key of ``LEARNERS``.
+        calls: How many calls were learned from; ``Calls(calls=...)`` with this number
+            and the same key repeats the audit.
+        caught: The epsilon of the least planted leak that the audit would detect with
+            probability 0.9: in a copy that reveals its input in one place of its
+            output, as randomised response does.
+        unseen: The parts of outputs that were not inspected, each in a few words; a
+            leak there would not be detected.
     """
 
     audit: Result
@@ -108,27 +109,27 @@ class FunctionResult:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is refuted; wrongly so with probability at most alpha."""
+        """Whether the claim is refuted; a true one with probability at most alpha."""
         return self.verdict is Verdict.CLAIM_REFUTED
 
     @property
     def verdict(self) -> Verdict:
-        """How the audit ended, in one word."""
+        """The verdict of the audit."""
         return self.audit.verdict
 
     @property
     def reason(self) -> str:
-        """Why the audit is void or inconclusive; "" otherwise."""
+        """Why the run is invalid or inconclusive; "" otherwise."""
         return self.audit.reason
 
     def __str__(self) -> str:
         return " ".join(self.sentences())
 
     def sentences(self) -> tuple[str, ...]:
-        """Say all: what was found, what was not looked at, from what, how strong."""
+        """Return the report: verdict, what was not inspected, guesses and power."""
         return (
             self.sentence(),
-            f"Not looked at: {'; '.join(self.audit.not_exercised)}.",
+            f"Not checked: {'; '.join(self.audit.not_exercised)}.",
             self.evidence(),
             *([] if self.verdict is Verdict.INVALID_RUN else [self.strength()]),
             *([_NO_EFFECT] if self._blind else []),
@@ -136,29 +137,29 @@ class FunctionResult:
 
     @property
     def _blind(self) -> bool:
-        """Whether guesses were no better than coins, so that no effect was seen."""
+        """Whether guesses were no better than chance, so that no effect was seen."""
         seen = effect_seen(self.audit.reading, design=self.audit.design)
         return seen.status is not Status.PASSED
 
     def sentence(self) -> str:
-        """Say what was found, the word first."""
+        """Return the result in a sentence, the verdict first."""
         return verdict_sentence(self.audit)
 
     def evidence(self) -> str:
-        """Say what was guessed, and from what."""
+        """Return in a sentence how many guesses were correct, and their features."""
         design, (right, _) = self.audit.design, self.audit.reading.correct_and_guesses()
         return (
             f"Of {design.guesses} guesses about {design.canaries} calls {right} were "
-            f"right, made from {LOOKED_AT[self.guesser]}."
+            f"correct, made from {LOOKED_AT[self.guesser]}."
         )
 
     def strength(self) -> str:
-        """Say what the audit could have caught, of what it looked at."""
-        where = " that was looked at" if self.unseen else ""
+        """Return in words which leak the audit would detect in what it inspected."""
+        where = " that was checked" if self.unseen else ""
         return (
             f"A planted leak of epsilon = {ceil(1000 * self.caught) / 1000:g} would be "
-            f"caught with chance {POWER:g}, if it shows in one place of the output"
-            f"{where}: a value there that tells the input, and lies as often as "
+            f"detected with probability {POWER:g} if it shows in one place of the "
+            f"output{where}: a value there that reveals the input as often as "
             "randomised response of that epsilon does. Noise that is too small shows "
             "less: try a copy with less noise."
         )
@@ -176,27 +177,27 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
     allow_unseen: bool = False,
     key: Key | None = None,
 ) -> FunctionResult:
-    """Audit a function.
+    """Audit the privacy claim of a function.
 
     Args:
         function: Called with one input; if it has a parameter ``rng``, with a generator
-            too. Its outputs may be numbers, arrays, text, tuples of them: whatever can
-            be compared.
-        neighbours: What it is called with: ``OneValue`` or ``OneRecord``.
+            too. Its outputs may be numbers, arrays, text, tuples of them: anything that
+            can be compared.
+        neighbours: The inputs it is called with: ``OneValue`` or ``OneRecord``.
         claim: What it is claimed to satisfy, for replacing x by y.
         alpha: Probability of refuting a true claim.
         budget: ``Seconds`` or ``Calls``.
-        must_catch: The epsilon of a planted leak that the audit must be able to catch.
-        raising: Exceptions that count as outputs; any other leaves the audit.
-        allow_unseen: Go on though an output has more places than are looked at; the
+        must_catch: The epsilon of a planted leak that the audit must be able to detect.
+        raising: Exceptions that count as outputs; any other is raised.
+        allow_unseen: Continue if an output has more places than are inspected; the
             result names them.
         key: The secret of all coins, to be used once; a new one if left out.
 
     Raises:
         InvalidInputError: An output cannot be compared with another, or has more places
-            than are looked at.
-        InvalidRunError: The budget is too small for the test to fail, or to catch what
-            it must; or something must be caught and not all can be looked at.
+            than are inspected.
+        InvalidRunError: The budget is too small for the test to fail, or to detect the
+            required leak; or a leak is required and some places are not inspected.
 
     Example:
         >>> from dpaudit import PureDP
@@ -219,8 +220,8 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         claim=claim,
         delta=_delta(claim),
         alpha=alpha,
-        # At delta = 0 both bounds are one. With delta > 0 one run could leak everything
-        # at once with probability delta; calls that share nothing cannot.
+        # At delta = 0 both bounds are equal. With delta > 0 one run could leak
+        # everything at once with probability delta; calls that share nothing cannot.
         separate=isinstance(neighbours, OneRecord) or _delta(claim) > 0,
         must_catch=must_catch,
     )
@@ -260,7 +261,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
 
 
 def _must_see(table: FeatureTable, aim: Aim) -> None:
-    """Refuse to promise that a leak is caught where nobody looks."""
+    """Refuse ``must_catch`` if a leak could hide in parts that are not inspected."""
     hidden = unseen(table)
     if aim.must_catch is not None and hidden:
         raise InvalidRunError(
@@ -278,18 +279,18 @@ def _outputs(
     widths: tuple[int, int],
     places: SelectedFeatures,
 ) -> FeatureTable:
-    """Make the calls of the audit; of wide outputs keep only what is guessed from."""
+    """Make the calls of the audit; of wide outputs keep only the chosen places."""
     __tracebackhide__ = True
     rng = key.generator("audit", 0)
     wide = max(widths) > WIDEST
-    few = max(1, _VALUES_AT_ONCE // sum(widths)) if wide else len(coins)
-    batches = [coins[i : i + few] for i in range(0, len(coins), few)]
+    size = max(1, _VALUES_AT_ONCE // sum(widths)) if wide else len(coins)
+    batches = [coins[i : i + size] for i in range(0, len(coins), size)]
     made = (collect(calling.run(batch, rng), widths=widths) for batch in batches)
     return joined([narrow(table, places) for table in made])
 
 
 def _delta(claim: Guarantee) -> float:
-    """Return where the bound is stated: the claim's delta; 1e-5 of a whole curve."""
+    """Return the delta of the bound: that of the claim, or 1e-5 for a whole curve."""
     epsilons, deltas = claim.points()
     return float(deltas[0]) if len(epsilons) == 1 else 1e-5
 
@@ -297,29 +298,29 @@ def _delta(claim: Guarantee) -> float:
 def _learn(
     table: FeatureTable, bits: Bits, aim: Aim
 ) -> tuple[Choice, SelectedFeatures, Scorer]:
-    """Choose a kind of guesser on calls it has not seen; learn it on all of them."""
+    """Choose a kind of guesser by held-out calls; learn it on all of them."""
     parts = [_Part.of(table, bits, part) for part in _judged(table)]
     learned = [(name, _held_out(parts, LEARNERS[name])) for name in LEARNERS]
-    scores = {name: found for name, found in learned if found is not None}
+    scores = {name: held for name, held in learned if held is not None}
     judged = len(next(iter(scores.values())))
     choice = choose(scores, bits[-judged:], calls=len(table), aim=aim)
     places = most_informative(table, bits, np.arange(len(table)))
     scorer = LEARNERS[choice.name](narrow(table, places), bits)
-    assert scorer is not None  # it was there when there were fewer calls
+    assert scorer is not None  # fewer calls were enough to learn it
     return choice, places, scorer
 
 
 def _judged(table: FeatureTable) -> list[NDArray[np.int64]]:
-    """Return the parts that judge what was learned on the others."""
+    """Return the parts that evaluate guessers learned on the other parts."""
     parts = np.array_split(np.arange(len(table)), _PARTS)
-    # With many calls one part of them says enough.
-    return parts if len(table) <= _MOST_CALLS_IN_TURN else parts[-1:]
+    # With many calls one part is enough.
+    return parts if len(table) <= _MOST_CALLS_CROSS_VALIDATED else parts[-1:]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """Calls that judge, and the others, at the places that these others chose."""
+    """Held-out calls and the other calls, at the places chosen by the others."""
 
     others: FeatureTable
     bits: Bits
@@ -333,14 +334,14 @@ class _Part:
 
 
 def _held_out(parts: list[_Part], learner: Learner) -> NDArray[np.float64] | None:
-    """Return scores of calls by guessers that were learned on the other parts."""
-    found = []
+    """Return the scores of held-out calls by guessers learned on the other parts."""
+    held_out = []
     for part in parts:
         scorer = learner(part.others, part.bits)
         if scorer is None:
             return None
-        found.append(scorer.scores(part.judging))
-    return np.concatenate(found)
+        held_out.append(scorer.scores(part.judging))
+    return np.concatenate(held_out)
 
 
 def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:

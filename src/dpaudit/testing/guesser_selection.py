@@ -1,27 +1,27 @@
 """How the audit of a function is set up: number of calls, guesser, number of guesses.
 
-All three are fixed before the coins of the audit are flipped, by calls that are no part
-of it.
+All three are fixed before the coins of the audit are flipped, by calls that are not
+part of it.
 
 *Calls* (``calibrate``). A budget is a time or a number of calls. With a time, calls are
-made and timed until their share of it is up; as many again will be audited. There are
-never so few that the claim could not be refuted: a busy machine makes an audit longer,
-not empty. Outputs are read within the time, and learning from them takes some too: of
-wide ones fewer are asked for, so many that about the same number of values is learned
-from. All places of all calls that are learned from are held in memory; what does not
-fit is refused, as places that were left out would be places where nobody looks.
+made until their share of it is spent; as many again will be audited. There are always
+enough to refute the claim: a busy machine makes an audit longer, not empty. Reading
+outputs and learning from them takes time too: if outputs are wide, fewer calls are
+made, so that about the same number of values is learned from. All places of all calls
+that are learned from are held in memory; calls that do not fit are refused, as a leak
+in omitted places would go undetected.
 
 *Guesser and guesses* (``choose``). Guessers were learned on some calls with known
-coins; other calls, held out, show how often each kind is correct among its most
-confident guesses. Of all guessers and numbers of guesses, the one that is expected to
-refute the claim most clearly is taken; where none is, the one that is expected to give
-the highest bound. Shares of correct guesses are taken at the lower end of what the
-held-out calls allow, so that a few lucky ones do not decide.
+coins; held-out calls show how often each kind is correct among its most confident
+guesses. Of all guessers and numbers of guesses, the pair that is expected to refute the
+claim most clearly is chosen; if none is, the pair that is expected to give the highest
+bound. Accuracies are taken at a lower quantile given the held-out calls, so that a few
+lucky guesses do not decide.
 
 An audit that could not refute the claim even if every guess were correct is a test that
-cannot fail; it is refused. What it does detect is known beforehand: a copy of the
-mechanism that reveals its input as randomised response of some epsilon does has guesses
-that are correct with probability ``e^epsilon / (1 + e^epsilon)``, independently.
+cannot fail; it is refused. What it can detect is known beforehand: if a copy of the
+mechanism reveals its input as randomised response of some epsilon does, each guess is
+correct with probability ``e^epsilon / (1 + e^epsilon)``, independently.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,44 +58,44 @@ __all__ = [
     "graded",
 ]
 
-_POWER = 0.97  # of a leak, if its guesser were known; learning one may lose the rest
-_GRADE_WIDTH = 0.25  # of log-odds; guesses that differ by less are equally sure
-_QUANTILE = 0.1  # the share of right guesses is taken at this quantile,
-_QUANTILE_IF_ABSTAINING = (
-    0.04  # and at this if some are passed: those may only be luckier
-)
-_NUMBERS_TRIED = 24  # of guesses, that are tried
-_SHORTLIST = 60  # of the most promising, for which the p-value is computed
-_BOUNDS_COMPUTED = 5  # of them, for which the bound itself is
+# Power at which a leak counts as detected if the best guesser were known; the guesser
+# is learned, and that may lose the difference to ``POWER``.
+_POWER = 0.97
+_GRADE_WIDTH = 0.25  # of log-odds; guesses that differ by less are equally confident
+# Quantiles of the accuracy; with abstentions the better ones may only be luckier.
+_QUANTILE = 0.1
+_QUANTILE_IF_ABSTAINING = 0.04
+_NUMBERS_TRIED = 24  # numbers of guesses that are tried
+_SHORTLIST = 60  # most promising options, for which the p-value is computed
+_BOUNDS_COMPUTED = 5  # options for which the bound itself is computed
 _MOST_CALLS = 50_000  # calls to learn from, and again as many to audit
-_SHARE_OF_TIME = (
-    0.35  # of the time goes to the calls to learn from, as much to the audit's
-)
-_VALUES_PER_SECOND = (
-    500_000  # to learn from in a second of the budget: calls times places,
-)
-_MOST_VALUES = 4_000_000  # and in all: they are held in memory
-_SCREENING_COST = (
-    0.25  # of a value's time for one beyond the widest: it is compared once
-)
+_SHARE_OF_TIME = 0.35  # for the calls to learn from; as much for the audit's calls
+# Values (calls times places) to learn from: per second of the budget, and in all, as
+# they are held in memory.
+_VALUES_PER_SECOND = 500_000
+_MOST_VALUES = 4_000_000
+# Relative cost of a value beyond the first ``WIDEST``: it is compared only once.
+_SCREENING_COST = 0.25
 _MOST_WIDE_VALUES = 32_000_000  # values of wide outputs, at most
-_OVERTIME = 5.0  # times as long as asked it may take to get calls that can refute,
-_LEAST_OVERTIME = 10.0  # and at least so many seconds: a busy machine fails no test
-_SPARE_CALLS = 4  # times as many calls as are needed if every guess is right
+# Time limit for enough calls to refute the claim: a multiple of the budget, and at
+# least so many seconds, so that a busy machine fails no test.
+_OVERTIME = 5.0
+_LEAST_OVERTIME = 10.0
+_SPARE_CALLS = 4  # times as many calls as are needed if every guess is correct
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What will be tested, and how.
+    """The claim to be tested, and the kind of test.
 
     Attributes:
-        claim: What is claimed.
-        delta: Where the lower bound will be stated.
-        alpha: Probability of refuting it wrongly.
+        claim: The claimed guarantee.
+        delta: The delta of the lower bound.
+        alpha: Probability of refuting a true claim.
         separate: Whether every call is a run of its own.
-        must_catch: The epsilon of a planted leak that must be caught; None if any will
-            do.
+        must_catch: The epsilon of a planted leak that must be detected; None for no
+            requirement.
     """
 
     claim: Guarantee
@@ -113,12 +113,12 @@ class Aim:
             )
 
     def rules(self, guesses: int) -> OneRun | SeparateRuns:
-        """Return the rules of a game with so many guesses."""
+        """Return the rules of a game with this number of guesses."""
         return (SeparateRuns if self.separate else OneRun)(guesses=guesses)
 
     @property
     def bound(self) -> GameBound[Counts]:
-        """The bound that belongs to it."""
+        """The bound for these rules."""
         return self.rules(1).bound()
 
     def p_value(self, counts: Counts) -> float:
@@ -126,13 +126,13 @@ class Aim:
         return self.bound.judge_claim(counts, self.claim, alpha=self.alpha).p_value
 
     def caught(self, *, canaries: int, guesses: int) -> float | None:
-        """Return the epsilon of the least planted leak that is caught, if any is."""
+        """Return the epsilon of the least detectable planted leak; None if none is."""
         return _caught(self, canaries, guesses)
 
 
 @lru_cache(maxsize=4096)
 def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
-    right = detectable_accuracy(
+    accuracy = detectable_accuracy(
         aim.claim,
         canaries=canaries,
         guesses=guesses,
@@ -140,16 +140,16 @@ def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
         power=_POWER,
         bound=aim.bound,
     )
-    return None if right is None else max(0.0, float(special.logit(right)))
+    return None if accuracy is None else max(0.0, float(special.logit(accuracy)))
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
-    """As many calls as fit into a time.
+    """A budget of time: as many calls as fit.
 
     Attributes:
-        seconds: About how long the whole audit may take.
+        seconds: Approximate time for the whole audit.
     """
 
     seconds: float
@@ -161,7 +161,7 @@ class Seconds:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """So many calls, however long they take: for an audit that can be repeated.
+    """A budget of calls, however long they take: for an audit that can be repeated.
 
     Attributes:
         calls: How many calls are audited; as many again are learned from.
@@ -179,7 +179,7 @@ Budget: TypeAlias = Seconds | Calls
 def calibrate(
     calling: Calling, budget: Budget, aim: Aim, key: Key
 ) -> tuple[FeatureTable, Bits]:
-    """Make the calls to learn from, and find how many fit."""
+    """Make the calls to learn from, as many as the budget permits."""
     __tracebackhide__ = True
     rng = key.generator("calibration", 0)
     match budget:
@@ -197,18 +197,18 @@ def calibrate(
 def _held(
     calling: Calling, bits: Bits, rng: np.random.Generator
 ) -> list[OutputFeatures]:
-    """Make all calls, unless their outputs are too many and too wide to be held."""
+    """Make all calls, unless their outputs do not fit in memory."""
     __tracebackhide__ = True
     rows: list[OutputFeatures] = []
     while len(rows) < len(bits):
-        batch = max(1, len(rows))  # outputs may grow; memory is asked for before it is
+        batch = max(1, len(rows))  # outputs may get wider: check before each doubling
         rows += calling.run(bits[len(rows) : len(rows) + batch], rng)
         _must_fit(len(bits), _width(rows))
     return rows
 
 
 def _width(rows: list[OutputFeatures]) -> int:
-    """Return how many places an output has, at most."""
+    """Return the largest number of places of an output."""
     return max(len(row.numbers) + len(row.texts) for row in rows)
 
 
@@ -229,7 +229,7 @@ def _timed(
     seconds: float,
     aim: Aim,
 ) -> list[OutputFeatures]:
-    """Call until the time is up, and at least until a claim could be refuted."""
+    """Call until the time is spent, and at least until the claim can be refuted."""
     __tracebackhide__ = True
     rows: list[OutputFeatures] = []
     values = min(_VALUES_PER_SECOND * seconds, _MOST_VALUES)
@@ -249,7 +249,7 @@ def _timed(
                 "them to be able to fail; allow about seconds="
                 f"{ceil(least / rate / _SHARE_OF_TIME)}"
             )
-        # Half of what still fits, so that no batch overruns the time by much.
+        # Half of the calls that still fit, so that no batch overruns the time by much.
         fits = int(rate * (_SHARE_OF_TIME * seconds - spent) / 2)
         batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
         batch = min(batch, max(1, int(max(least, values // _worth(width))) - len(rows)))
@@ -257,12 +257,12 @@ def _timed(
 
 
 def _worth(width: int) -> float:
-    """Return how many places cost as much time as so many do."""
+    """Return the cost of an output of this width, in fully processed places."""
     return min(width, WIDEST) + _SCREENING_COST * max(0, width - WIDEST)
 
 
 def _least_calls(aim: Aim) -> int:
-    """Return how many calls leave room to refute the claim and catch what must be."""
+    """Return how many calls can refute the claim and detect the required leak."""
     epsilon = float(aim.claim.points()[0].max())
     calls = max(60, ceil(-_SPARE_CALLS * log(aim.alpha) / log1p(exp(-epsilon))))
     while aim.must_catch is not None and calls < _MOST_CALLS:
@@ -276,13 +276,13 @@ def _least_calls(aim: Aim) -> int:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """What was fixed.
+    """The guesser, number of calls and number of guesses of an audit.
 
     Attributes:
         name: The kind of guesser.
         canaries: How many calls will be audited.
         guesses: How many of them will be guessed.
-        caught: The epsilon of the least planted leak that would be caught.
+        caught: The epsilon of the least planted leak that would be detected.
     """
 
     name: str
@@ -297,7 +297,7 @@ class _Option:
     name: str
     canaries: int
     guesses: int
-    correct: int  # expected, cautiously
+    correct: int  # a cautious estimate of the expected number
 
     @property
     def counts(self) -> Counts:
@@ -316,14 +316,14 @@ def choose(
     """Fix guesser, canaries and guesses.
 
     Args:
-        held_out: For each kind of guesser its scores of calls that it has not seen.
+        held_out: For each kind of guesser its scores of held-out calls.
         bits: The coins of these calls.
-        calls: How many calls there may be in the audit.
-        aim: What will be tested.
+        calls: The largest number of calls in the audit.
+        aim: The claim to be tested.
 
     Raises:
-        InvalidRunError: So few calls cannot refute the claim, or not catch the leak
-            that must be caught.
+        InvalidRunError: There are too few calls to refute the claim, or to detect the
+            required leak.
     """
     options = [
         option
@@ -345,37 +345,40 @@ def choose(
 def _options(
     name: str, scores: NDArray[np.float64], bits: Bits, calls: int
 ) -> Iterator[_Option]:
-    """Yield numbers of guesses, with how many are expected to be right."""
+    """Yield numbers of guesses, with how many are expected to be correct."""
     right = _correct_among_most_confident(scores, bits)
     h = len(right)
     made = np.unique(np.geomspace(1, h, _NUMBERS_TRIED).astype(int))
     doubt = np.where(made == h, _QUANTILE, _QUANTILE_IF_ABSTAINING)
     low = special.betaincinv(right[made - 1] + 0.5, made - right[made - 1] + 0.5, doubt)
     for j, a in zip(made, low, strict=True):
-        # So few that there are hardly ever fewer as sure as those seen.
+        # Few enough that the audit nearly always has as many of that confidence.
         expected = calls * j / h
         k = max(1, int(expected - sqrt(expected * (1 - j / h))))
         yield _Option(name=name, canaries=calls, guesses=k, correct=int(a * k))
 
 
 def graded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round how sure guesses are, so that what differs by chance counts the same.
+    """Round the confidence of scores, so that random differences do not rank them.
 
     Otherwise the luckiest of equally good guesses would be taken for the best.
     """
-    sure = np.round(np.abs(np.nan_to_num(scores)) / _GRADE_WIDTH) * _GRADE_WIDTH
-    return np.copysign(sure + _GRADE_WIDTH / 100, np.where(scores >= 0, 1.0, -1.0))
+    size = np.round(np.abs(np.nan_to_num(scores)) / _GRADE_WIDTH) * _GRADE_WIDTH
+    return np.copysign(size + _GRADE_WIDTH / 100, np.where(scores >= 0, 1.0, -1.0))
 
 
 def _correct_among_most_confident(
     scores: NDArray[np.float64], bits: Bits
 ) -> NDArray[np.float64]:
-    """Return how many of the surest 1, 2, 3, ... guesses are right; ties share."""
+    """Return how many of the k most confident guesses are correct, k = 1, 2, ...
+
+    Tied guesses count their average.
+    """
     _, group, sizes = np.unique(
         -np.abs(scores), return_inverse=True, return_counts=True
     )
-    right = (scores >= 0) == (bits == 1)
-    share = np.bincount(group, weights=right) / sizes
+    correct = (scores >= 0) == (bits == 1)
+    share = np.bincount(group, weights=correct) / sizes
     return np.cumsum(np.repeat(share, sizes))
 
 
@@ -387,7 +390,7 @@ def _ranked(options: Iterable[_Option], aim: Aim) -> list[_Option]:
     hopeful = [o for o in strongest if _quick_bound(o, aim.alpha) >= least]
     p_values = {o: aim.p_value(o.counts) for o in hopeful[:_SHORTLIST]}
     refuting = [o for o in p_values if p_values[o] <= aim.alpha]
-    # Stable: where p-values underflow to one least number, the higher bound decides.
+    # Stable sort: if p-values underflow to one least number, the higher bound decides.
     first = sorted(refuting, key=lambda o: p_values[o])
     if not first and aim.delta > 0:
         first = _by_bound(strongest, aim)
@@ -395,8 +398,8 @@ def _ranked(options: Iterable[_Option], aim: Aim) -> list[_Option]:
 
 
 def _by_bound(strongest: list[_Option], aim: Aim) -> list[_Option]:
-    """Return those first whose bound, delta paid for, is highest."""
-    found = {
+    """Return the strongest options, and those without abstentions, by their bound."""
+    bounds = {
         o: aim.bound.epsilon_lower(
             o.counts, delta=aim.delta, alpha=aim.alpha
         ).epsilon_lower
@@ -405,12 +408,12 @@ def _by_bound(strongest: list[_Option], aim: Aim) -> list[_Option]:
             *(o for o in strongest if o.guesses == o.canaries),
         }
     }
-    return sorted(found, key=lambda o: -found[o])
+    return sorted(bounds, key=lambda o: -bounds[o])
 
 
 @lru_cache(maxsize=4096)
 def _quick_bound(option: _Option, alpha: float) -> float:
-    """Return the lower bound on epsilon at delta = 0, roughly."""
+    """Return approximately the lower bound on epsilon at delta = 0."""
     v, k = option.correct, option.guesses
     if v == 0:
         return -inf
@@ -422,18 +425,18 @@ def _too_few(calls: int, aim: Aim) -> str:
     if caught is None:
         return (
             f"{calls} calls cannot refute {aim.claim} at alpha = {aim.alpha:.3g}, "
-            "even if every guess is right, so this test could not fail; allow "
+            "even if every guess is correct, so this test could not fail; allow "
             f"{_enough(calls, aim)} calls with seconds=... or calls=..."
         )
     return (
-        f"{calls} calls are too few to catch a leak of epsilon = {aim.must_catch:g} "
-        f"with chance {POWER:g} (from {caught:.3g} on they would); allow more with "
-        "seconds=... or calls=..., or ask for less with must_catch=..."
+        f"{calls} calls are too few to detect a leak of epsilon = {aim.must_catch:g} "
+        f"with probability {POWER:g} (from {caught:.3g} on they would); allow more "
+        "with seconds=... or calls=..., or ask for less with must_catch=..."
     )
 
 
 def _enough(calls: int, aim: Aim) -> str:
-    """Say how many calls could refute the claim, to a factor of two."""
+    """Return in words how many calls could refute the claim, to a factor of two."""
     for more in (calls << power for power in range(1, 12)):
         if aim.caught(canaries=more, guesses=more) is not None:
             return f"about {more}"

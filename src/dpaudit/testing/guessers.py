@@ -1,26 +1,26 @@
 """Guessers learned from calls with known coins, of several kinds.
 
-A mechanism leaks where nobody looks, so several guessers look at different things:
+A mechanism can leak in many ways, so each kind uses other features:
 
-- ``values``: how often each exact output was seen with either coin. Finds what discrete
-  outputs and text say, outputs that only one of the two inputs can give, and noise that
-  comes again.
+- ``values``: how often each exact output was seen with either coin. Detects leaks in
+  discrete outputs and text, outputs that only one of the two inputs can give, and
+  repeated noise.
 - ``parts``: the same for each place of an output, added up.
-- ``place``: the same for one place, that which differs most. Of many places some differ
-  by chance, and their sum drowns a leak in one of them.
+- ``place``: the same for the one place that differs most. Of many places some differ by
+  chance, and in their sum a leak in one of them is lost.
 - ``bins``: how often a number, or the sum, the least and the largest of several, fell
   between given quantiles: any difference in distribution, not only in mean.
 - ``lattice``: the binary exponent of a float together with its lowest set bit. Adding
   noise rounds to the spacing of floats near the sum, which depends on the input: the
   attack of Mironov (2012) and of Haney et al. (2022).
-- ``steps``: the difference to the outputs of the calls before and after. Finds noise
+- ``steps``: the difference to the outputs of the calls before and after. Detects noise
   that is reused by neighbouring calls.
 - ``linear``: the best linear combination of all numbers: for long vectors.
 - ``logistic``: a regression on the 64 bits of floats and more
   (``game/learned_log_odds.py``).
 
-Each is fitted to calls whose coins are known and then fixed. Whatever was learned, the
-audit that follows throws fresh coins, and its bound holds for every guesser.
+Each is fitted to calls whose coins are known and then fixed. The audit that follows
+flips new coins, and its bound holds for every guesser.
 
 Reference: Mironov, https://doi.org/10.1145/2382196.2382264; Haney et al.,
 https://arxiv.org/abs/2207.13793.
@@ -42,23 +42,23 @@ from dpaudit.testing.features import Bits, FeatureTable
 __all__ = ["LEARNERS", "LOOKED_AT", "Learner", "Scorer"]
 
 _BINS = 32
-_PRIOR = 0.5  # imagined observations of every value with either coin
-_BITWISE = 4  # numbers of an output whose 64 bits each are looked at
+_PRIOR = 0.5  # pseudo-count of every value with either coin
+_MOST_BITWISE = 4  # most numbers of an output for a regression on 64 bits each
 _CHANCE_DEVIATIONS = 2.5  # standard deviations; a column that differs less is left out
-_MOST_SUMMED_PLACES = 16  # places of an output; of so few, their sum drowns nothing
+_MOST_SUMMED_PLACES = 16  # up to so many places, no leak is lost in their sum
 _MOST_COLUMNS = 64  # places that are counted one by one: those that differ most
-_VALUES_SCREENED = 250_000  # values among which these are looked for,
+_VALUES_SCREENED = 250_000  # values that these places are chosen by,
 _CALLS_SCREENED = 500  # and at least so many calls
 _MOST_REGRESSED = 10_000  # numbers that a regression is fitted to
 _MOST_LINEAR_COLUMNS = 600  # columns of a linear combination
-_TRIMMED = 0.005  # the share of least and of largest numbers that it cuts off
+_TRIMMED = 0.005  # the share of least and of largest numbers that it clips
 
 
 class Scorer(Protocol):
-    """Says of every output how much it speaks for y, the input of coin 1."""
+    """Scores outputs by the evidence that the input was y, the input of coin 1."""
 
     def scores(self, table: FeatureTable) -> NDArray[np.float64]:
-        """Return one number per output: its sign is the guess, its size how sure."""
+        """Return a score per output: its sign is the guess, its size the confidence."""
         ...
 
 
@@ -71,11 +71,11 @@ class Counted:
     """Log-ratios of how often values were seen with either coin, column by column.
 
     Attributes:
-        keys: What is counted of an output.
-        widths: Of the table that it was counted in.
-        columns: Which columns are used.
+        keys: Returns the values of an output that are counted.
+        widths: The widths of the table that was counted.
+        columns: The columns in use.
         known: The values seen in each column, sorted.
-        ratios: The log-ratio of each; a value never seen adds nothing.
+        ratios: The log-ratio of each value; a value never seen adds nothing.
     """
 
     keys: Keys
@@ -87,11 +87,11 @@ class Counted:
     def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return the sum of the log-ratios of an output's values."""
         keys = self.keys(table.with_widths(self.widths))
-        found = np.zeros(len(table))
+        total = np.zeros(len(table))
         for j, known, ratios in zip(self.columns, self.known, self.ratios, strict=True):
             place = np.minimum(np.searchsorted(known, keys[:, j]), len(known) - 1)
-            found += np.where(known[place] == keys[:, j], ratios[place], 0.0)
-        return found
+            total += np.where(known[place] == keys[:, j], ratios[place], 0.0)
+        return total
 
 
 def _count(
@@ -99,10 +99,10 @@ def _count(
 ) -> Counted:
     """Count values in the columns that differ most between the coins."""
     values = keys(table)
-    few = _few(*values.shape)
-    best = np.argsort(-_excesses(values[few], bits[few]), kind="stable")[:most]
+    rows = _screened(*values.shape)
+    best = np.argsort(-_excesses(values[rows], bits[rows]), kind="stable")[:most]
     counted = {j: _ratios(values[:, j], bits) for j in best}
-    # Those that may differ by chance only add noise to the sum; one is kept anyway.
+    # Columns that may differ by chance only add noise to the sum; one is always kept.
     first = max(best, key=lambda j: counted[j][2])
     columns = np.sort(
         [j for j in best if j == first or counted[j][2] > _CHANCE_DEVIATIONS]
@@ -116,8 +116,8 @@ def _count(
     )
 
 
-def _few(n: int, width: int) -> slice:
-    """Return as many rows of a wide table as say which of its columns matter."""
+def _screened(n: int, width: int) -> slice:
+    """Return the rows by which the columns of a table are chosen; all if narrow."""
     return slice(
         n if width <= _MOST_COLUMNS else max(_CALLS_SCREENED, _VALUES_SCREENED // width)
     )
@@ -134,23 +134,23 @@ def _ratios(
     ones = np.bincount(place, weights=bits, minlength=len(known))
     seen = np.bincount(place, minlength=len(known))
     ratios = np.log((ones + _PRIOR) / (seen - ones + _PRIOR))
-    # The coins are fair, whichever of them came more often here.
+    # Coins are fair: correct for how often each came up here.
     ratios -= np.log((np.sum(bits) + _PRIOR) / (np.sum(1 - bits) + _PRIOR))
     excess = float(np.sum((2 * ones - seen) ** 2 / seen)) - len(known)
     return known, ratios, excess / float(np.sqrt(2 * len(known)))
 
 
 def _excesses(values: NDArray[np.int64], bits: Bits) -> NDArray[np.float64]:
-    """Return the last number of ``_ratios`` for every column, some at a time."""
-    some = max(1, _VALUES_SCREENED // len(values))
-    parts = (values[:, i : i + some].T for i in range(0, values.shape[1], some))
+    """Return the last number of ``_ratios`` for every column, in batches."""
+    batch = max(1, _VALUES_SCREENED // len(values))
+    parts = (values[:, i : i + batch].T for i in range(0, values.shape[1], batch))
     return np.concatenate([_excesses_of(np.ascontiguousarray(p), bits) for p in parts])
 
 
 def _excesses_of(rows: NDArray[np.int64], bits: Bits) -> NDArray[np.float64]:
     order = np.argsort(rows, axis=1)
     ranked = np.take_along_axis(rows, order, axis=1)
-    first = np.ones(rows.shape, np.bool_)  # of its value, in its row
+    first = np.ones(rows.shape, np.bool_)  # whether it is the first of equal values
     first[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
     starts = np.flatnonzero(first)
     ones = np.add.reduceat(bits[order].ravel().astype(np.float64), starts)
@@ -181,16 +181,16 @@ def _learn_bins(table: FeatureTable, bits: Bits) -> Scorer | None:
     if not shown.shape[1]:
         return None
     levels = np.linspace(0, 1, _BINS + 1)[1:-1]
-    found = _quantiles(shown[_few(*shown.shape)], levels)
-    edges = [np.unique(column) for column in found.T]
+    quantiles = _quantiles(shown[_screened(*shown.shape)], levels)
+    edges = [np.unique(column) for column in quantiles.T]
 
     def binned(seen: FeatureTable) -> NDArray[np.int64]:
         columns = _shown(seen)
-        found = [
+        bins = [
             np.where(np.isnan(c), -1, np.searchsorted(e, c))
             for e, c in zip(edges, columns.T, strict=True)
         ]
-        return np.stack(found, axis=1).astype(np.int64)
+        return np.stack(bins, axis=1).astype(np.int64)
 
     return _count(binned, table, bits)
 
@@ -198,16 +198,16 @@ def _learn_bins(table: FeatureTable, bits: Bits) -> Scorer | None:
 def _quantiles(
     columns: NDArray[np.float64], levels: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return quantiles of what is finite in each column, one row for each level."""
+    """Return quantiles of the finite values of each column, one row for each level."""
     finite = np.isfinite(columns)
-    known = np.sort(np.where(finite, columns, np.nan), axis=0)  # what is not comes last
+    known = np.sort(np.where(finite, columns, np.nan), axis=0)  # NaNs come last
     last = np.maximum(finite.sum(axis=0) - 1, 0)
     place = (levels[:, None] * last).astype(int)
     return np.asarray(np.nan_to_num(np.take_along_axis(known, place, axis=0)))
 
 
 def _shown(table: FeatureTable) -> NDArray[np.float64]:
-    """Return an output's numbers, and what of them does not depend on their order."""
+    """Return an output's numbers, and features that do not depend on their order."""
     return np.concatenate([table.numbers, table.ordered()], axis=1)
 
 
@@ -236,7 +236,7 @@ def _learn_steps(table: FeatureTable, bits: Bits) -> Scorer | None:
 
 
 def _steps(table: FeatureTable) -> NDArray[np.int64]:
-    """Return the differences to the neighbouring calls, to nine digits after zero."""
+    """Return the differences to the neighbouring calls, to nine decimals."""
     column = np.nan_to_num(table.numbers[:, 0], posinf=0.0, neginf=0.0)
     step = np.diff(column, prepend=column[0], append=column[-1])
     rounded = np.round(np.clip(step, -1e9, 1e9) * 1e9).astype(np.int64)
@@ -246,14 +246,14 @@ def _steps(table: FeatureTable) -> NDArray[np.int64]:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
-    """A linear combination of numbers on an even scale.
+    """A linear combination of numbers on a compressed scale (arcsinh).
 
     Attributes:
-        widths: Of the table that it was fitted to.
-        limits: To which each number is cut, so that a few odd outputs decide nothing.
-        means: What stands for a number that an output does not have.
-        centre: What is subtracted from each number, less its mean.
-        weights: What each adds.
+        widths: The widths of the table that it was fitted to.
+        limits: The limits to which each number is clipped, against outliers.
+        means: The mean of each number, imputed where an output lacks it.
+        centre: The midpoint of the two coins' outputs, after subtracting the means.
+        weights: The weight of each number.
     """
 
     widths: tuple[int, int]
@@ -269,12 +269,12 @@ class Linear:
 
 
 def _learn_linear(table: FeatureTable, bits: Bits) -> Scorer | None:
-    """Fit the direction in which the two coins' outputs lie furthest apart."""
+    """Fit the direction that best separates the two coins' outputs."""
     if not table.numbers.shape[1] or len(set(bits.tolist())) < 2:
         return None
     even = _even(table)
     levels = np.array([_TRIMMED, 1 - _TRIMMED])
-    limits = _quantiles(even[_few(*even.shape)], levels)
+    limits = _quantiles(even[_screened(*even.shape)], levels)
     means = _means(np.clip(even, *limits))
     rows = _filled(even, limits, means)
     one, zero = rows[bits == 1].mean(axis=0), rows[bits == 0].mean(axis=0)
@@ -292,19 +292,19 @@ def _learn_linear(table: FeatureTable, bits: Bits) -> Scorer | None:
 def _filled(
     even: NDArray[np.float64], limits: NDArray[np.float64], means: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return differences from the means; 0 for what an output does not have."""
+    """Return differences from the means; 0 for numbers that an output lacks."""
     return np.nan_to_num(np.clip(even, *limits) - means, nan=0.0)
 
 
 def _means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of each column where there is something; 0 if nowhere."""
-    there = ~np.isnan(rows)
-    total = np.where(there, rows, 0.0).sum(axis=0)
-    return np.asarray(total / np.maximum(there.sum(axis=0), 1))
+    """Return the mean of the values in each column; 0 if there are none."""
+    present = ~np.isnan(rows)
+    total = np.where(present, rows, 0.0).sum(axis=0)
+    return np.asarray(total / np.maximum(present.sum(axis=0), 1))
 
 
 def _even(table: FeatureTable) -> NDArray[np.float64]:
-    """Return an output's numbers on a scale where no size dwarfs the others."""
+    """Return an output's numbers on a scale where large ones do not dominate."""
     shown = _shown(table)[:, :_MOST_LINEAR_COLUMNS]
     return np.asarray(
         np.arcsinh(np.nan_to_num(shown, nan=np.nan, posinf=1e300, neginf=-1e300))
@@ -317,7 +317,7 @@ class Bitwise:
     """The logistic regression of ``game/learned_log_odds.py``, on one row per call.
 
     Attributes:
-        width: How many numbers of an output it was fitted to.
+        width: The number of an output's numbers that it was fitted to.
         loss: The regression.
     """
 
@@ -333,13 +333,13 @@ class Bitwise:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Replay:
-    """Gives again what was seen, row by row: what the regression asks of a run."""
+    """Replays rows that were seen, in the form of a mechanism for the regression."""
 
     numbers: NDArray[np.float64]
     bits: Bits
 
     def run(self, data: Bits, rng: np.random.Generator) -> NDArray[np.float64]:  # noqa: ARG002
-        """Return for each coin a row that was seen with it."""
+        """Return a row that was seen with each coin."""
         rows = np.empty((len(data), self.numbers.shape[1]))
         for bit in (0, 1):
             seen = self.numbers[self.bits == bit]
@@ -349,16 +349,16 @@ class _Replay:
 
 def _learn_logistic(table: FeatureTable, bits: Bits) -> Scorer | None:
     width = table.usual
-    if not 0 < width <= _BITWISE or len(set(bits.tolist())) < 2:
+    if not 0 < width <= _MOST_BITWISE or len(set(bits.tolist())) < 2:
         return None
-    few = slice(_MOST_REGRESSED // width)
-    table, bits = table.rows(few).with_widths((width, 0)), bits[few]
+    rows = slice(_MOST_REGRESSED // width)
+    table, bits = table.rows(rows).with_widths((width, 0)), bits[rows]
     loss = fit_log_odds(
         _Replay(numbers=table.numbers, bits=bits),
         pairs=Pairs(x=0, y=1),
         canaries=len(table),
         runs=1,
-        rng=np.random.default_rng(0),  # the order of rows already seen, no secret
+        rng=np.random.default_rng(0),  # for the order of rows already seen
     )
     return Bitwise(width=width, loss=loss)
 

@@ -1,4 +1,4 @@
-"""Keys for tests and studies: always the same, known to everybody, used again."""
+"""Keys for tests and studies: fixed, public and reusable."""
 
 from dpaudit.game.coins import Key
 
@@ -8,9 +8,9 @@ __all__ = ["fixed_key"]
 def fixed_key(secret: bytes = bytes(32)) -> Key:
     """Return a key that may be used for several outputs.
 
-    Its coins are those of ``Key(secret)``. Any other key is used for one output, and a
-    second run with it is refused (``dpaudit.game.key_use``). What a fixed key shows of
-    a program is no evidence of anything: its coins were known before the run.
+    Its coins are those of ``Key(secret)``. Any other key is for one output, and a
+    second run with it is refused (``dpaudit.game.key_use``). An audit with a fixed key
+    is no evidence about a program: its coins were known before the run.
 
     Args:
         secret: 32 bytes.

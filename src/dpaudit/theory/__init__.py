@@ -1,1 +1,1 @@
-"""What a one-run audit can find: privacy levels, efficacy, gaps, tightness, power."""
+"""What a one-run audit can show: privacy levels, efficacy, gaps, tightness, power."""

@@ -1,26 +1,25 @@
-"""Adaptive guessers: what revealed coins are worth, and what stopping at will costs.
+"""Adaptive guessers: the value of revealed coins and the cost of optional stopping.
 
-*What revealing coins is worth*: how many guesses are made about a count. A noiseless
+*The value of revealed coins*: how many guesses are made about a count. A noiseless
 count of ``s`` elements is published. The maximum-likelihood guesser with a threshold
-guesses an element when the size of its loss, ``|ln(h / (a - h))|`` with ``h`` ones
-among ``a`` elements not yet revealed, is at least the threshold; it guesses what the
-majority is.
+guesses an element if its absolute loss, ``|ln(h / (a - h))|`` with ``h`` ones among
+``a`` elements not yet revealed, is at least the threshold; it guesses the majority
+value.
 
 In one-run auditing nothing is revealed: either all ``s`` elements are guessed or none.
-With an infinite threshold all are if all coins fell the same way, with probability
-``2^-(s-1)``, so that ``s 2^-(s-1)`` guesses are expected (the paper prints the
-probability for the number). Adaptively, each coin is revealed after the guesser had its
-turn at it, guessed or abstained, and the tail of the sequence in which all remaining
-coins are alike is guessed: ``2 - 2^-(s-1)`` guesses are expected. Both distributions
-are found exactly by a forward pass over (elements left, ones left, guesses so far):
-given the count all sequences are equally likely, so the next coin is a one with
-probability ``h / a``.
+With an infinite threshold all are guessed if all coins agree, with probability
+``2^-(s-1)``, so the expected number of guesses is ``s 2^-(s-1)`` (the paper prints the
+probability instead of the number). Adaptively, each coin is revealed after its guess or
+abstention, and the end of the sequence, where all remaining coins agree, is guessed:
+``2 - 2^-(s-1)`` guesses in expectation. Both distributions are computed exactly by a
+forward pass over (elements left, ones left, guesses so far): given the count all
+sequences are equally likely, so the next coin is a one with probability ``h / a``.
 
-*What stopping at will costs*: if the number of guesses may depend on revealed coins,
-the binomial tail at the realised number is no p-value. A guesser who tosses fair coins,
-and stops as soon as the tail is small enough, is certified far too often. Where it
-stops is distributed as a symmetric random walk that ends where it first reaches a
-boundary, found by dynamic programming over the number of correct guesses.
+*The cost of optional stopping*: if the number of guesses may depend on revealed coins,
+the binomial tail at the realised number is not a p-value. A guesser that flips fair
+coins, and stops as soon as the tail is small enough, is certified far too often. Its
+stopping point is that of a symmetric random walk when it first reaches a boundary,
+computed by dynamic programming over the number of correct guesses.
 
 References: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
 https://arxiv.org/abs/2503.07199; for stopping, docs/explanation/errata.md.
@@ -48,17 +47,17 @@ __all__ = [
     "surprising_counts",
 ]
 
-_ROUNDING = 1e-12  # a tail that equals its level must not miss it by its last digit
+_ROUNDING = 1e-12  # a tail equal to its level must not miss it by rounding
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GuessCounts:
-    """How many guesses are made about one set, and how many are right.
+    """Distributions of the numbers of guesses and correct guesses about one set.
 
     Attributes:
         guesses: The probabilities of 0, 1, 2, ... guesses.
-        right: The probabilities of 0, 1, 2, ... right guesses.
+        right: The probabilities of 0, 1, 2, ... correct guesses.
     """
 
     guesses: NDArray[np.float64]
@@ -71,7 +70,7 @@ class GuessCounts:
 
     @property
     def expected_right(self) -> float:
-        """The expected number of right guesses."""
+        """The expected number of correct guesses."""
         return float(self.right @ np.arange(len(self.right)))
 
 
@@ -81,9 +80,9 @@ def one_run_guesses(size: int, threshold: float) -> GuessCounts:
     Reference: Keinan, Shenfeld and Ligett, "subsec:aora-count-in-sets".
 
     Args:
-        size: Elements that were counted.
-        threshold: Smallest size of loss at which an element is guessed; may be
-            infinite: only what is certain.
+        size: Number of counted elements.
+        threshold: Smallest absolute loss at which an element is guessed; infinite for
+            certain guesses only.
 
     Example:
         >>> one_run_guesses(10, inf).expected_guesses == 10 * 2**-9
@@ -92,7 +91,7 @@ def one_run_guesses(size: int, threshold: float) -> GuessCounts:
     _check(size, threshold)
     ones = np.arange(size + 1)
     probability = np.exp(log_mass(ones, size, 0.0))
-    made = np.array([_speaks(size, int(h), threshold) for h in ones])
+    made = np.array([_reaches(size, int(h), threshold) for h in ones])
     guesses, right = np.zeros(size + 1), np.zeros(size + 1)
     np.add.at(guesses, size * made, probability)
     np.add.at(right, np.maximum(ones, size - ones) * made, probability)
@@ -105,9 +104,9 @@ def adaptive_guesses(size: int, threshold: float) -> GuessCounts:
     Reference: Keinan, Shenfeld and Ligett, "subsec:aora-count-in-sets".
 
     Args:
-        size: Elements that were counted.
-        threshold: Smallest size of loss at which an element is guessed; may be
-            infinite: only what is certain.
+        size: Number of counted elements.
+        threshold: Smallest absolute loss at which an element is guessed; infinite for
+            certain guesses only.
 
     Example:
         >>> round(adaptive_guesses(10, inf).expected_guesses, 6)
@@ -121,18 +120,18 @@ def adaptive_guesses(size: int, threshold: float) -> GuessCounts:
 
 
 def _forward(size: int, threshold: float, *, only_right: bool) -> NDArray[np.float64]:
-    """Return the distribution of the number of guesses, or of the right ones only."""
+    """Return the distribution of the number of guesses, or of correct guesses only."""
     state = np.zeros((size + 1, size + 1))  # ones left, counted so far
     state[:, 0] = np.exp(log_mass(np.arange(size + 1), size, 0.0))
     for left in range(size, 0, -1):
         ones = np.arange(left + 1)
-        made = np.array([_speaks(left, int(h), threshold) for h in ones])
-        says_one = ones >= left - ones
+        made = np.array([_reaches(left, int(h), threshold) for h in ones])
+        guesses_one = ones >= left - ones
         after = np.zeros_like(state)
         for bit in (0, 1):
             probability = np.where(bit, ones, left - ones) / left
             moved = state[: left + 1] * probability[:, np.newaxis]
-            counted = made & (says_one == bool(bit)) if only_right else made
+            counted = made & (guesses_one == bool(bit)) if only_right else made
             moved[counted] = np.roll(moved[counted], 1, axis=1)
             after[: left + 1 - bit] += moved[bit:]
         state = after
@@ -140,8 +139,8 @@ def _forward(size: int, threshold: float, *, only_right: bool) -> NDArray[np.flo
     return distribution
 
 
-def _speaks(left: int, ones: int, threshold: float) -> bool:
-    """Whether the loss of each of the elements left is as large as the threshold."""
+def _reaches(left: int, ones: int, threshold: float) -> bool:
+    """Return whether the loss of each element left reaches the threshold."""
     more, fewer = max(ones, left - ones), min(ones, left - ones)
     return (log(more / fewer) if fewer else inf) >= threshold
 
@@ -156,11 +155,11 @@ def _check(size: int, threshold: float) -> None:
 
 
 def stopping_probability(canaries: int, alpha: float) -> float:
-    """Return how often stopping at will "certifies" a mechanism that says nothing.
+    """Return how often optional stopping "certifies" an uninformative mechanism.
 
     Args:
-        canaries: The most guesses that can be made.
-        alpha: The nominal probability of being wrong.
+        canaries: Maximum number of guesses.
+        alpha: The nominal significance level.
 
     Returns:
         The probability that after some guess ``P[Bin(R, 1/2) >= V] <= alpha``.
@@ -177,17 +176,17 @@ def stopping_probability(canaries: int, alpha: float) -> float:
 def stopping_distribution(
     canaries: int, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the distribution of right guesses of a guesser who stops when ahead.
+    """Return the distribution of correct guesses of a guesser that stops when ahead.
 
     Returns:
-        For each number of right guesses, the probability of having stopped with it, and
-        the probability of having gone on to the end with it.
+        For each number of correct guesses, the probability of stopping with it, and the
+        probability of reaching the end with it without stopping.
     """
     enough = surprising_counts(canaries, 0.0, level)
     stopped, going = np.zeros(canaries + 2), np.zeros(canaries + 2)
     going[0] = 1.0
     for guesses, ahead in enumerate(enough, start=1):
-        # The walk moves by one at most, so it meets the boundary at the boundary.
+        # The walk moves by at most one, so it cannot jump over the boundary.
         top = min(guesses, ahead)
         going[1 : top + 1] = (going[1 : top + 1] + going[:top]) / 2
         going[0] /= 2
@@ -201,17 +200,17 @@ def stopping_distribution(
 def surprising_counts(
     canaries: int, log_odds: float, level: float
 ) -> NDArray[np.int64]:
-    """Return for 1, 2, ... guesses the least count whose binomial tail is <= level.
+    """Return for 1, 2, ... guesses the smallest count whose binomial tail is <= level.
 
-    It never falls from one number of guesses to the next, and rises by at most one.
-    Where not even all right are surprising it is one more than all.
+    With each further guess it stays or increases by one. If even all correct guesses
+    have a larger tail, it is the number of guesses plus one.
     """
     _validate.whole_number("canaries", canaries, least=1)
     made = np.arange(1, canaries + 1)
     probability = float(special.expit(log_odds))
     spread = np.sqrt(made * probability * (1 - probability))
     start = made * probability - special.ndtri(level) * spread
-    found: NDArray[np.int64] = np.clip(start.astype(np.int64), 1, made + 1)
+    counts: NDArray[np.int64] = np.clip(start.astype(np.int64), 1, made + 1)
 
     def surprises(right: NDArray[np.int64]) -> NDArray[np.bool_]:
         inside = np.clip(right, 1, made)
@@ -220,9 +219,9 @@ def surprising_counts(
         below: NDArray[np.bool_] = tail <= level * (1 + _ROUNDING)
         return below
 
-    while np.any(short := ~surprises(found)):
-        found = found + short
-    while np.any(long := surprises(found - 1)):
-        found = found - long
-    found.setflags(write=False)
-    return found
+    while np.any(too_small := ~surprises(counts)):
+        counts = counts + too_small
+    while np.any(too_large := surprises(counts - 1)):
+        counts = counts - too_large
+    counts.setflags(write=False)
+    return counts

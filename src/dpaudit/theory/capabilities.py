@@ -1,8 +1,8 @@
-"""What a mechanism offers to theory, asked in one place.
+"""Checks of what a mechanism supports, all in one place.
 
-Mechanisms are any objects; what they can do is seen from the methods they have. One
-that offers something only for some of its settings raises ``AttributeError`` where it
-does not, as ``hasattr`` expects.
+A mechanism is any object; its capabilities are the methods it has. One that supports
+something only for some of its settings raises ``AttributeError`` for the others, as
+``hasattr`` expects.
 """
 
 from typing import Any, Protocol, TypeGuard
@@ -36,7 +36,7 @@ _MOST_CELLS = 1 << 22
 
 
 class HasPairs(Protocol):
-    """A mechanism that knows the pairs on which it is audited."""
+    """A mechanism that provides the pairs on which it is audited."""
 
     @property
     def pairs(self) -> Pairs:
@@ -49,20 +49,20 @@ class Enumerable(HasDistribution[Any], HasPairs, Protocol):
 
 
 class Simulable(Explained[Any], HasPairs, Protocol):
-    """A mechanism that can be run and explained on known pairs."""
+    """A mechanism with known pairs that can be run and gives log-odds of coins."""
 
 
 class Playable(Mechanism[Any], HasPosterior[Any], HasPairs, Protocol):
-    """A mechanism that can be run and guessed in turns on known pairs."""
+    """A mechanism with known pairs that can be run and guessed in turns."""
 
 
 def has_loss_distribution(mechanism: object) -> TypeGuard[HasLossDistribution]:
-    """Whether the distribution of losses is known at any size."""
+    """Return whether the loss distribution is known for any number of elements."""
     return hasattr(mechanism, "loss_distribution")
 
 
 def can_be_enumerated(mechanism: object, elements: int) -> TypeGuard[Enumerable]:
-    """Whether the distribution of all outputs is known and small."""
+    """Return whether the distribution of all outputs is known and small."""
     if not _has(mechanism, "distribution", "pairs") or elements > MOST_ENUMERATED:
         return False
     finite: Any = mechanism
@@ -73,24 +73,24 @@ def can_be_enumerated(mechanism: object, elements: int) -> TypeGuard[Enumerable]
 
 
 def can_be_simulated(mechanism: object) -> TypeGuard[Simulable]:
-    """Whether runs can be explained."""
+    """Return whether outputs of simulated runs come with log-odds of coins."""
     return _has(mechanism, "run", "log_odds", "pairs")
 
 
 def can_be_played(mechanism: object) -> TypeGuard[Playable]:
-    """Whether runs can be explained once some coins are revealed."""
+    """Return whether outputs come with posteriors given revealed coins."""
     return _has(mechanism, "run", "posterior", "pairs")
 
 
 def has_output_likelihood(mechanism: object) -> TypeGuard[HasOutputLikelihood]:
-    """Whether all that outputs say is known, and so what any audit could tell."""
+    """Return whether output likelihoods, and so the limit of audits, are known."""
     return _has(mechanism, "output_likelihood")
 
 
 def guarantee_of(mechanism: object) -> Guarantee | None:
-    """Return what is proved about the mechanism, if anything."""
-    found: Guarantee | None = getattr(mechanism, "guarantee", None)
-    return found
+    """Return the guarantee proved for the mechanism, if any."""
+    guarantee: Guarantee | None = getattr(mechanism, "guarantee", None)
+    return guarantee
 
 
 def _has(mechanism: object, *names: str) -> bool:

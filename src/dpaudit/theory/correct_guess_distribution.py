@@ -1,32 +1,32 @@
-"""The distribution of V, the number of right guesses, before anything is run.
+"""The distribution of V, the number of correct guesses, before anything is run.
 
-A guesser names the ``k`` coins that the output says most about. If each of ``n``
-elements meets its own copy of one channel (a local mechanism), their sizes of loss are
-independent with one distribution, and given the output the coins are independent, each
-guessed rightly with probability ``p(|l|)``, ``p(t) = e^t / (1 + e^t)``.
+A guesser guesses the ``k`` coins about which the output reveals most. If each of ``n``
+elements passes through its own copy of one channel (a local mechanism), their absolute
+losses are i.i.d., and given the output the coins are independent, each guessed
+correctly with probability ``p(|l|)``, ``p(t) = e^t / (1 + e^t)``.
 
-Give every element a uniform rank: the quantile of its loss, and where the distribution
-has an atom a uniform point of the quantiles that the atom covers. A higher rank never
-means a smaller loss, and elements with one loss are guessed rightly with one
-probability, so that guessing the ``k`` highest ranks is guessing the ``k`` largest
-losses, ties broken by lot. Let ``q`` be one minus the (k+1)-th highest rank; it has the
+Give every element a uniform rank: the quantile of its loss, or, at an atom of the
+distribution, a uniform point of the quantiles that the atom covers. A higher rank never
+means a smaller loss, and elements of equal loss are guessed correctly with equal
+probability, so guessing the ``k`` highest ranks is guessing the ``k`` largest losses
+with random tie-breaking. Let ``q`` be one minus the (k+1)-th highest rank; it has the
 distribution Beta(k+1, n-k). Given ``q`` the ``k`` ranks above are independent and
-uniform on the upper fraction ``q``, hence each guess is right independently with the
+uniform on the upper fraction ``q``, hence each guess is correct independently with the
 mean probability
 
     a(q) = 1/2 + int_0^inf min(1, P[|l| >= t] / q) dp(t),
 
 and V is a mixture of Bin(k, a(q)). With ``k = n`` it is Bin(n, a(1)), exactly. Silent
-elements, about which the output says nothing, come last. Guesses about them do not
-depend on the output (they are all +1, say), and so are right like tosses of fair coins,
-even if the output ties those coins to each other, as a parity does.
+elements, about which the output reveals nothing, come last. Guesses about them do not
+depend on the output (they are all +1, say), and so are correct like fair coin flips,
+even if the output makes those coins dependent, as a parity does.
 
-The mixture is a quadrature in ``q``, split where ``a`` bends. Masses are right to 1e-8
-at least, as a doubled number of points shows; typically to 1e-12.
+The mixture is computed by quadrature in ``q``, split at the kinks of ``a``. Masses are
+accurate to at least 1e-8, as doubling the number of points shows; typically to 1e-12.
 
-Where one output speaks of a group of elements at once, such as a count, the group's
-coins are dependent given the output and the distribution of the losses does not
-determine V; ``simulated_counts`` runs the mechanism instead.
+If one output depends on a group of elements together, such as a count, the group's
+coins are dependent given the output and the loss distribution does not determine V;
+``simulated_counts`` runs the mechanism instead.
 
 Reference: for the mixture, Xiang, Wang and Wang, "Tight privacy audit in one run",
 https://arxiv.org/abs/2509.08704.
@@ -63,7 +63,7 @@ __all__ = [
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
 _SPREAD = 10.0  # standard deviations of a binomial that are kept; 1e-20 lies beyond
-_TAIL = 1e-14  # of the distribution of q that is left out on either side
+_TAIL = 1e-14  # mass of the distribution of q omitted on either side
 _COARSE = np.polynomial.legendre.leggauss(32)
 _FINE = np.polynomial.legendre.leggauss(200)
 
@@ -71,16 +71,16 @@ _FINE = np.polynomial.legendre.leggauss(200)
 def correct_guess_distribution(
     losses: LossDistribution, *, guesses: int
 ) -> NDArray[np.float64]:
-    """Return the probability of 0, 1, ..., ``guesses`` right among the best guesses.
+    """Return the probabilities of 0, 1, ..., ``guesses`` correct best guesses.
 
     Args:
-        losses: The distribution of the losses, in groups of one element each. A group
-            of several is welcome if its coins are known for sure, for then they cannot
-            depend on each other.
+        losses: The loss distribution, in groups of one element each. A larger group is
+            allowed if its coins are known with certainty, as they are then
+            conditionally independent.
         guesses: How many coins are guessed.
 
     Raises:
-        InvalidInputError: Several elements share a group and are not known for sure.
+        InvalidInputError: Several elements share a group and are not known for certain.
 
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
@@ -96,18 +96,18 @@ def correct_guess_distribution(
             f"there are only {losses.elements} elements to guess, got guesses={guesses}"
         )
     rest = max(0.0, 1 - sum(kind.probability for kind in losses.kinds))
-    found = _spread_out([(rest, 0.5)], guesses)
+    distribution = _spread_out([(rest, 0.5)], guesses)
     for kind in losses.kinds:
         known = min(_independent(kind), guesses)
-        spoken = _spread_out(_accuracies(kind.loss, _independent(kind), known), known)
+        exposed = _spread_out(_accuracies(kind.loss, _independent(kind), known), known)
         silent = _spread_out([(1.0, 0.5)], guesses - known)
-        found += kind.probability * _convolved(spoken, silent)
-    found /= found.sum()
-    return found
+        distribution += kind.probability * _convolved(exposed, silent)
+    distribution /= distribution.sum()
+    return distribution
 
 
 def determines_correct_guesses(losses: LossDistribution) -> bool:
-    """Return whether the distribution of the losses says how many guesses are right.
+    """Return whether the losses determine the distribution of correct guesses.
 
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
@@ -129,20 +129,19 @@ def simulated_counts(
     runs: int,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Return how often 0, 1, ..., ``guesses`` were right in that many runs.
+    """Return how often 0, 1, ..., ``guesses`` were correct in that many runs.
 
-    Divided by ``runs`` it estimates the distribution of V. All its cumulated
-    probabilities at once are off by more than ``sqrt(ln(2 / b) / (2 runs))`` with a
-    probability of at most ``b`` (Dvoretzky, Kiefer and Wolfowitz, with Massart's
-    constant).
+    Divided by ``runs`` it estimates the distribution of V. The largest error of its
+    cumulative probabilities exceeds ``sqrt(ln(2 / b) / (2 runs))`` with probability at
+    most ``b`` (Dvoretzky, Kiefer and Wolfowitz, with Massart's constant).
 
     Args:
-        mechanism: What is audited.
+        mechanism: The audited mechanism.
         guesser: Guesses all at once, ``guesses`` at most; one not made is wrong.
         pairs: The two records of each element.
-        elements: How many.
-        guesses: How many guesses are committed to.
-        runs: How many independent runs.
+        elements: Number of elements.
+        guesses: Committed number of guesses.
+        runs: Number of independent runs.
         rng: Source of coins and of the mechanism's randomness.
 
     Example:
@@ -181,7 +180,7 @@ def _is_independent(kind: OutputComponent) -> bool:
 
 
 def _independent(kind: OutputComponent) -> int:
-    """Return how many elements lose, independently of each other."""
+    """Return the number of elements with a loss; refuse if they are dependent."""
     if not _is_independent(kind):
         raise InvalidInputError(
             f"{kind.size} elements share a group: given an output their coins are "
@@ -192,7 +191,7 @@ def _independent(kind: OutputComponent) -> int:
 
 
 def _accuracies(loss: Loss, n: int, k: int) -> list[tuple[float, float]]:
-    """Return weights and accuracies whose binomials mix to the distribution of V."""
+    """Return weights and accuracies of the mixture of binomials that V follows."""
     if k == n:
         return [(1.0, _accuracy(loss, 1.0))]
     ends = _ends(loss, n, k)
@@ -209,7 +208,7 @@ def _accuracies(loss: Loss, n: int, k: int) -> list[tuple[float, float]]:
 
 
 def _ends(loss: Loss, n: int, k: int) -> list[float]:
-    """Return where to split the range of q: its ends, and where ``a`` bends."""
+    """Return where to split the range of q: its ends and the kinks of ``a``."""
     low = float(special.betaincinv(k + 1, n - k, _TAIL))
     high = float(special.betainccinv(k + 1, n - k, _TAIL))
     if isinstance(loss, DiscreteLoss):
@@ -221,11 +220,11 @@ def _ends(loss: Loss, n: int, k: int) -> list[float]:
 
 
 def _accuracy(loss: Loss, q: float) -> float:
-    """Return the mean probability of a right guess in the upper fraction q."""
+    """Return the mean probability of a correct guess in the upper fraction q."""
     if isinstance(loss, DiscreteLoss):
         above = tail_average(loss, lambda tails: np.minimum(1.0, tails / q))
         return min(1.0, 0.5 + 0.5 * above)
-    # min(1, tail / q) bends where the tail is q; the integral is split there.
+    # min(1, tail / q) has a kink where the tail is q; the integral is split there.
     low, high = 0.0, loss.breaks[-1]
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
@@ -236,20 +235,20 @@ def _accuracy(loss: Loss, q: float) -> float:
 
 def _spread_out(mixture: list[tuple[float, float]], k: int) -> NDArray[np.float64]:
     """Return the masses of a mixture of Bin(k, accuracy)."""
-    found = np.zeros(k + 1)
+    distribution = np.zeros(k + 1)
     for weight, a in mixture:
         if a >= 1 or k == 0:
-            found[k] += weight
+            distribution[k] += weight
             continue
         low, mass = masses(k, log(a) - log(1 - a), spread=_SPREAD)
-        found[low : low + len(mass)] += weight * mass
-    return found
+        distribution[low : low + len(mass)] += weight * mass
+    return distribution
 
 
 def _convolved(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distribution of a sum, touching only counts that can occur."""
-    found = np.zeros(len(a) + len(b) - 1)
+    """Return the distribution of a sum, computed only where both have mass."""
+    distribution = np.zeros(len(a) + len(b) - 1)
     i, j = np.flatnonzero(a), np.flatnonzero(b)
     part = np.convolve(a[i[0] : i[-1] + 1], b[j[0] : j[-1] + 1])
-    found[i[0] + j[0] : i[0] + j[0] + len(part)] = part
-    return found
+    distribution[i[0] + j[0] : i[0] + j[0] + len(part)] = part
+    return distribution

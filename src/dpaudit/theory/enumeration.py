@@ -1,16 +1,16 @@
-"""Every privacy level of a small mechanism, by summing over all coins and outputs.
+"""All privacy levels of a small mechanism, by summing over all coins and outputs.
 
 With ``n`` coins and ``K`` outputs a mechanism on the pairs Z is a table ``P[o | S]`` of
-``2^n`` rows and ``K`` columns. The distribution of an output given one coin is the mean
-of half the rows, and from there all levels of the paper are sums:
+``2^n`` rows and ``K`` columns. The distribution of the output given one coin is the
+mean of half the rows, and all levels of the paper are sums:
 
-- the DP level compares rows that differ in one coin: one who knows all other coins;
-- the distributional level compares the means over those rows: one who knows none;
-- the average case takes the mean over outputs of the most exposed element's accuracy
-  ``p(|l|)``, and the average element, or the ``k`` best, average over elements too;
-- the ``k`` best with full knowledge are the same average, of the rows that differ in
-  one coin; in turn, they are what the best guesser gets right who meets the elements in
-  their order and is told each coin afterwards, by backward induction over what is left.
+- the DP level compares rows that differ in one coin: the adversary knows all others;
+- the distributional level compares the means over those rows: it knows none;
+- the average case is the mean over outputs of the most exposed element's accuracy
+  ``p(|l|)``; the average element, or the ``k`` best, average over elements too;
+- the ``k`` best with full knowledge are the same average over rows that differ in one
+  coin; in turn, it is the accuracy of the best guesser that goes through the elements
+  in order and learns each coin afterwards, by backward induction.
 
 Row ``r`` of the table belongs to the coins whose bits are those of ``r``: element ``i``
 has bit ``(r >> i) & 1``.
@@ -36,18 +36,18 @@ from dpaudit.stats.search import largest_yes
 __all__ = ["Enumeration", "enumerate_mechanism"]
 
 _MOST_COINS = 16
-_CHUNK = 1 << 22  # numbers that are held at once
+_CHUNK = 1 << 22  # numbers held in memory at once
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Enumeration:
-    """The distribution of all outputs given all coins, and the levels that follow.
+    """The output distributions given all coins, and the resulting privacy levels.
 
     Reference: Keinan, Shenfeld and Ligett, "sec:efficacy".
 
     Attributes:
-        table: ``P[o | S]``, a row for each of the ``2^n`` coins, a column per output.
+        table: ``P[o | S]``, one row per setting of the coins, one column per output.
         elements: ``n``.
         probability: ``P[o]`` over uniform coins.
         loss: Log-odds of +1 given the output, a row per output and a column per
@@ -82,7 +82,7 @@ class Enumeration:
 
     @property
     def total_variation(self) -> NDArray[np.float64]:
-        """The distance between outputs' distributions given either coin, by element.
+        """The total variation distance of outputs given either coin, by element.
 
         Reference: Keinan, Shenfeld and Ligett,
         "def:max-divergence-total-variation-distance",
@@ -145,29 +145,29 @@ class Enumeration:
         return total / len(self.table)
 
     def in_turn(self, guesses: int) -> float:
-        """Return the best share right of so many guesses, coins revealed in order.
+        """Return the best accuracy of so many guesses, coins revealed in order.
 
-        A guess that is not made counts as wrong. For the number of right guesses a
-        guess adds what is likelier now, and costs one of those left.
+        A guess that is not made counts as wrong. Making a guess gains the probability
+        of the likelier value and uses up one of the guesses left.
         """
         self._check_guesses(guesses)
         parts = self._outputs(guesses + 1)
         return sum(self._right_in_turn(part, guesses) for part in parts)
 
     def _right_in_turn(self, part: NDArray[np.float64], guesses: int) -> float:
-        # For each value of the coins revealed, each output and number of guesses left:
-        # how much probability will be guessed right.
+        # For each setting of revealed coins, output and number of guesses left: the
+        # expected number of correct guesses ahead, weighted by probability.
         ahead = np.zeros((*part.shape, guesses + 1))
         for i in reversed(range(self.elements)):
             seen = part.reshape(-1, 2, 1 << i, part.shape[1]).sum(axis=0)
-            passed = ahead.reshape(2, 1 << i, *ahead.shape[1:]).sum(axis=0)
-            ahead = passed.copy()
-            guessed = seen.max(axis=0)[..., np.newaxis] + passed[..., :-1]
+            abstained = ahead.reshape(2, 1 << i, *ahead.shape[1:]).sum(axis=0)
+            ahead = abstained.copy()
+            guessed = seen.max(axis=0)[..., np.newaxis] + abstained[..., :-1]
             np.maximum(ahead[..., 1:], guessed, out=ahead[..., 1:])
         return float(ahead[..., -1].sum()) / len(self.table) / guesses
 
     def _outputs(self, per_cell: int) -> Iterator[NDArray[np.float64]]:
-        """Yield the table, so many outputs at a time that memory is enough."""
+        """Yield the table in blocks of outputs that fit into memory."""
         step = max(1, _CHUNK // (len(self.table) * per_cell))
         for start in range(0, self.table.shape[1], step):
             yield self.table[:, start : start + step]
@@ -187,7 +187,7 @@ class Enumeration:
 
         Args:
             guesses: For each output a row of -1, 0 (abstain) or +1 per element, with
-                at least one guess wherever the output can occur.
+                at least one guess for every output that can occur.
 
         Example:
             >>> told = Enumeration(table=[[1, 0], [0, 1]])
@@ -213,8 +213,7 @@ class Enumeration:
     def delta_at(self, epsilon: float) -> float:
         """Return the smallest delta at which the distributional level is ``epsilon``.
 
-        The largest over elements and over both orders of the distributions given either
-        coin.
+        It is the largest over elements and both orders of the two distributions.
 
         Example:
             >>> told = Enumeration(table=[[0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
@@ -225,7 +224,7 @@ class Enumeration:
         return _largest_excess(self.given(0), self.given(1), epsilon)
 
     def distributional(self, *, delta: float = 0.0) -> float:
-        """Return the distributional level at delta; the largest ``|l|`` at 0."""
+        """Return the distributional level at delta: at 0, the largest ``|l|``."""
         _validate.probability("delta", delta)
         if delta == 0:
             return float(np.abs(self.loss[self.probability > 0]).max())
@@ -245,7 +244,7 @@ class Enumeration:
         return _smallest_epsilon(rows, delta)
 
     def _split(self, element: int) -> NDArray[np.float64]:
-        """Return the table with an axis (the second) for the bit of one element."""
+        """Return the table with its second axis for the bit of one element."""
         return self.table.reshape(-1, 2, 1 << element, self.table.shape[1])
 
 
@@ -255,9 +254,9 @@ def enumerate_mechanism(
     """Return the enumeration of a mechanism with finitely many outputs.
 
     Args:
-        mechanism: Knows the probability of each output for all data.
+        mechanism: Gives the probability of each output for any data.
         pairs: The two records of each element.
-        elements: How many, at most 16.
+        elements: Number of elements, at most 16.
 
     Example:
         >>> from dpaudit.mechanisms.table import FiniteTable
@@ -277,7 +276,7 @@ def enumerate_mechanism(
 
 
 def _check(table: NDArray[np.float64]) -> int:
-    """Return the number of coins of a table that is one of probabilities."""
+    """Return the number of coins of a table after checking that it is valid."""
     rows = table.shape[0] if table.ndim == 2 else 0
     elements = rows.bit_length() - 1
     if rows < 2 or rows != 1 << elements or not table.shape[1]:
@@ -289,7 +288,7 @@ def _check(table: NDArray[np.float64]) -> int:
         _refuse(elements)
     if not (np.all(table >= 0) and np.allclose(table.sum(axis=1), 1, atol=1e-9)):
         raise InvalidInputError(
-            "every row of table must be chances that add up to 1; the sums lie "
+            "every row of table must be probabilities that add up to 1; the sums lie "
             f"between {table.sum(axis=1).min():.9g} and {table.sum(axis=1).max():.9g}"
         )
     return elements
@@ -303,7 +302,7 @@ def _refuse(elements: int) -> None:
 
 
 def _share(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return one over the sum of both, and 1/2 where both are 0."""
+    """Return ``one / (one + other)``, and 1/2 where both are 0."""
     both = one + other
     return np.where(both > 0, one, 0.5) / np.where(both > 0, both, 1.0)
 
@@ -331,7 +330,7 @@ def _largest_excess(
 def _smallest_epsilon(
     pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], delta: float
 ) -> float:
-    """Return the least epsilon at which no pair of rows exceeds delta, to 1e-10."""
+    """Return the smallest epsilon at which no pair of rows exceeds delta, to 1e-10."""
 
     def excess(epsilon: float) -> float:
         return max(_largest_excess(a, b, epsilon) for a, b in pairs)

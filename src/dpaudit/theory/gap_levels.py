@@ -1,15 +1,14 @@
-"""The levels between a claim and the bound that an audit finds, and how they read.
+"""The privacy levels between a claim and an audit's bound, and their description.
 
-Each level is one of privacy, in epsilon, after one more thing was taken away from an
-ideal adversary; the drop to it from the level before is one gap. Levels are computed
-each on its own, so nothing forces a drop to be positive: where one is not, the ladder
-of levels rises and its text says so. A level is known exactly or estimated with an
-interval (``Estimate``).
+Each level is an epsilon against an adversary that is weaker in one more respect; the
+drop from the level before is one gap. Levels are computed separately, so a drop need
+not be positive: where it is not, the ladder of levels rises and its text reports it. A
+level is known exactly or estimated with an interval (``Estimate``).
 
-A second, shorter ladder may be known too, of the same guesses on average over outputs,
-by what is known of the other coins: all, those revealed before, none. The first ladder
-takes knowledge away at the worst output, and so shows no interference where a rare
-output gives everything away; the second does.
+A second, shorter ladder may be known too: the levels of the same number of guesses, on
+average over outputs, if all other coins are known, if those revealed before are, and if
+none is. The first ladder removes knowledge at the worst output, and so shows no
+interference if a rare output reveals everything; the second does.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ __all__ = [
     "no_more_than",
 ]
 
-_INTERVAL_ALPHA = 0.01  # that an interval of what is simulated misses the truth
+_INTERVAL_ALPHA = 0.01  # probability that an interval of a simulation misses the truth
 _SMALLEST_DROP_SHOWN = 5e-4  # smaller drops vanish in three decimals
 _STEP_NAMES = {
     "confidence": "Confidence",
@@ -43,27 +42,29 @@ _STEP_NAMES = {
     "statistics": "Statistics",
 }
 _REASONS = {
-    "confidence": "a test that errs with a chance of {alpha:g} must pass a mechanism "
-    "that runs this one with that chance and is silent otherwise",
+    "confidence": "a test with false-positive rate {alpha:g} must not refute the "
+    "mechanism that runs this one with probability {alpha:g} and outputs nothing "
+    "otherwise",
     "interference": "the other coins are unknown, and hide each one",
     "outputs": "the output of one run is seldom the worst possible",
     "elements": "the {guesses} elements guessed are not all as exposed as the one "
     "exposed most",
-    "guessing": "the guesser is right less often than the best one",
+    "guessing": "the guesser is correct less often than the best one",
     "exposure": "interference, outputs, elements and the guesser, which cannot be told "
     "apart without a model of the mechanism",
     "statistics": "a bound from {guesses} guesses must allow for luck",
 }
 _REASONS_NOTHING_LEFT = {
-    "interference": "with the other coins unknown no output says anything about a coin"
+    "interference": "with the other coins unknown no output reveals anything about a "
+    "coin"
 }
 _REASONS_FOR_MORE = {
     "confidence": "the mechanism's own guarantee is weaker than the claim",
     "outputs": "the most exposed of {elements} elements loses more than the level at "
     "delta / alpha, which exempts the rarest losses",
-    "guessing": "guesses were right more often than those of the best guesser would "
-    "be on average, by luck or because the mechanism leaks more than was said",
-    "exposure": "guesses were right more often than the claim allows, by luck or "
+    "guessing": "guesses were correct more often than those of the best guesser would "
+    "be on average, by luck or because the mechanism leaks more than was stated",
+    "exposure": "guesses were correct more often than the claim allows, by luck or "
     "because the mechanism leaks more than is claimed",
     "statistics": "a bound is never negative and grows faster than the accuracy, so "
     "that lucky runs outweigh unlucky ones",
@@ -75,7 +76,7 @@ _WITHIN_CLAIM = (
 _ADVICE = {
     "confidence": "combine independent runs, or accept a larger alpha",
     "interference": "audit adaptively, or let fewer elements share an output",
-    "outputs": "abstain when the output says little, or make more runs",
+    "outputs": "abstain when the output reveals little, or make more runs",
     "elements": "make fewer guesses, about the most exposed elements only",
     "guessing": "use a better guesser, at best the maximum-likelihood one",
     "exposure": "explain the audit with a model of the mechanism, and use the best "
@@ -88,7 +89,7 @@ _KNOWLEDGE = ("full knowledge", "adaptivity", "one run")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value and an interval that holds the truth; a point if the value is exact.
+    """A value and an interval that contains the truth; a point if the value is exact.
 
     Attributes:
         value: The best estimate.
@@ -117,14 +118,14 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float) -> Self:
-        """Return a value that is known exactly."""
+        """Return an estimate for a value that is known exactly."""
         return cls(value=value, low=value, high=value)
 
     @classmethod
     def mean(cls, draws: ArrayLike, *, span: tuple[float, float]) -> Self:
-        """Return the mean of independent draws from an interval, the limits for 99 %.
+        """Return the mean of independent draws from an interval, with 99 % limits.
 
-        They hold for any number of draws, two or more.
+        The limits hold for any number of draws, two or more.
         """
         values = np.asarray(draws, np.float64)
         mean = float(values.mean())
@@ -147,16 +148,16 @@ class Estimate:
 
 
 def no_more_than(most: Estimate) -> str:
-    """Say what the limit is.
+    """Return a sentence that states the limit of all valid audits.
 
     Example:
         >>> no_more_than(Estimate.exact(0.6616))
-        'No valid audit of these canaries, however it guesses, shows more than \
-epsilon = 0.6616 in half of its runs.'
+        'The median bound of any valid audit of these canaries, however it guesses, is \
+at most epsilon = 0.6616.'
     """
     return (
-        "No valid audit of these canaries, however it guesses, shows more than epsilon "
-        f"= {most} in half of its runs."
+        "The median bound of any valid audit of these canaries, however it guesses, is "
+        f"at most epsilon = {most}."
     )
 
 
@@ -166,9 +167,9 @@ class GapLevel:
     """One level of the ladder.
 
     Attributes:
-        name: The step that led here.
-        epsilon: The level after it; may be infinite.
-        low: Lower end of what the level may be; equal to ``epsilon`` if exact.
+        name: The step to this level.
+        epsilon: The level after the step; may be infinite.
+        low: Lower end of its interval; equal to ``epsilon`` if exact.
         high: Upper end.
         meaning: What the level is.
     """
@@ -190,7 +191,7 @@ class GapLevel:
 
     @classmethod
     def of(cls, name: str, level: Estimate, meaning: str) -> Self:
-        """Return a level that is known exactly, or within an interval."""
+        """Return a level from an estimate, exact or with an interval."""
         return cls(
             name=name,
             epsilon=level.value,
@@ -217,13 +218,13 @@ class Gaps:
         spread: Standard deviation of the bound from run to run.
         remainder: An observed bound minus the expected one, if one was given.
         delta: The delta of the claim and the bound.
-        alpha: Probability of the bound being wrong.
+        alpha: Probability that the bound is wrong.
         elements: Coins of the audit.
         guesses: Guesses of the audit.
         knowledge: The levels of as many guesses, on average over outputs, if all other
             coins are known, if those of earlier turns are, and if none is; empty if
-            they are not known.
-        most: What no valid audit exceeds in half of its runs, if that is known.
+            not available.
+        most: The epsilon that no valid audit exceeds in half of its runs, if known.
 
     Example:
         >>> claim = GapLevel(name="claim", epsilon=inf, low=inf, high=inf,
@@ -233,9 +234,9 @@ class Gaps:
         >>> print(Gaps(levels=(claim, left), spread=0.0, remainder=None, delta=0.0,
         ...     alpha=0.05, elements=2, guesses=2))
         The mechanism claims no privacy at all (epsilon = infinity). Interference \
-takes everything: with the other coins unknown no output says anything about a coin. \
-The largest gap is interference; to narrow it, audit adaptively, or let fewer elements \
-share an output.
+takes everything: with the other coins unknown no output reveals anything about a \
+coin. The largest gap is interference; to narrow it, audit adaptively, or let fewer \
+elements share an output.
     """
 
     levels: tuple[GapLevel, ...]
@@ -267,32 +268,32 @@ share an output.
 
     @property
     def drops(self) -> dict[str, float]:
-        """How much each step takes; infinite if it alone leaves a finite level."""
+        """The drop of each step; infinite if only the level after it is finite."""
         return {b.name: _minus(a.epsilon, b.epsilon) for a, b in self._steps()}
 
     @property
     def largest(self) -> str | None:
-        """The name of the step that takes most, if any takes something."""
-        sure = {b.name: _sure_drop(a, b) for a, b in self._steps()}
-        name = max(sure, key=lambda each: sure[each])
-        return name if sure[name] > _SMALLEST_DROP_SHOWN else None
+        """The name of the step with the largest drop, if there is any drop."""
+        drops = {b.name: _certain_drop(a, b) for a, b in self._steps()}
+        largest = max(drops, key=lambda name: drops[name])
+        return largest if drops[largest] > _SMALLEST_DROP_SHOWN else None
 
     @property
     def hidden(self) -> float:
-        """What not knowing the other coins takes, on average over outputs."""
+        """The drop from not knowing the other coins, on average over outputs."""
         if not self.knowledge:
             return 0.0
         return _minus(self.knowledge[0].epsilon, self.knowledge[-1].epsilon)
 
     @property
     def recovered(self) -> float:
-        """What revealing coins in turn gives back of it."""
+        """The part of ``hidden`` recovered by revealing coins in turn."""
         if not self.knowledge:
             return 0.0
         return _minus(self.knowledge[1].epsilon, self.knowledge[-1].epsilon)
 
     def taken_by(self, level: GapLevel) -> str:
-        """Return what the step to a level takes, as text; nothing of the first."""
+        """Return the drop to a level as text; empty for the first level."""
         known = {b.name: _minus(a.epsilon, b.epsilon) for a, b in self._known()}
         drop = (self.drops | known).get(level.name)
         if drop is None:
@@ -350,7 +351,7 @@ share an output.
         return f"The mechanism claims epsilon = {_number(epsilon)}{at}."
 
     def sentence(self, name: str) -> str:
-        """Return what a step does to the level, and why, as one sentence."""
+        """Return a sentence on the effect of a step on the level, and the reason."""
         before, after = next(pair for pair in self._steps() if pair[1].name == name)
         if _minus(before.epsilon, after.epsilon) > _SMALLEST_DROP_SHOWN:
             how, why = _taken(before, after)
@@ -366,23 +367,23 @@ share an output.
         return f"{how}: {because}."
 
     def advice(self, name: str) -> str:
-        """Return what usually narrows the gap of a step."""
+        """Return advice that usually narrows the gap of a step."""
         return _ADVICE[name]
 
     def _changes(self) -> Iterator[str]:
         for before, after in self._steps():
             if (
-                max(_sure_drop(before, after), _sure_drop(after, before))
+                max(_certain_drop(before, after), _certain_drop(after, before))
                 > _SMALLEST_DROP_SHOWN
             ):
                 yield self.sentence(after.name)
 
     def _on_average(self) -> Iterator[str]:
-        """Say what not knowing other coins takes, if it can be told from nothing."""
+        """Yield a sentence on the drop from not knowing other coins, if significant."""
         if not self.knowledge:
             return
         full, in_turn, none = self.knowledge
-        if _sure_drop(full, none) <= _SMALLEST_DROP_SHOWN:
+        if _certain_drop(full, none) <= _SMALLEST_DROP_SHOWN:
             return
         took = f"{_number(self.hidden)} of it"
         if none.high < _SMALLEST_DROP_SHOWN:
@@ -394,7 +395,7 @@ share an output.
             f"other coins would leave {_number(full.epsilon)}; interference takes "
             f"{took}"
         )
-        if _sure_drop(in_turn, none) > _SMALLEST_DROP_SHOWN:
+        if _certain_drop(in_turn, none) > _SMALLEST_DROP_SHOWN:
             back = "all of it" if in_turn.epsilon == inf else _number(self.recovered)
             sentence_on_average += f", and revealing coins in turn gives {back} back"
         yield f"{sentence_on_average}."
@@ -402,24 +403,24 @@ share an output.
     def _verdict(self) -> str:
         name = self.largest
         if name is None:
-            return "No step takes anything that can be told from zero."
+            return "No step takes anything that can be distinguished from zero."
         if name in ("outputs", "elements") and self._is_hidden():
             return (
                 f"The largest gap is {name}, and interference is behind it: to one who "
-                "knew all other coins outputs would say more. To narrow it, "
+                "knew all other coins outputs would reveal more. To narrow it, "
                 f"{_ADVICE['interference']}."
             )
         return f"The largest gap is {name}; to narrow it, {_ADVICE[name]}."
 
     def _is_hidden(self) -> bool:
-        """Whether ignorance of other coins takes more than all else at this number."""
+        """Whether not knowing other coins costs more than all other steps to here."""
         if not self.knowledge:
             return False
         full, _, none = self.knowledge
         top = next(
             before for before, after in self._steps() if after.name != "confidence"
         )
-        return _sure_drop(full, none) > max(0.0, _minus(top.epsilon, full.epsilon))
+        return _certain_drop(full, none) > max(0.0, _minus(top.epsilon, full.epsilon))
 
     def _rest(self, remainder: float) -> str:
         if abs(remainder) < _SMALLEST_DROP_SHOWN:
@@ -450,13 +451,13 @@ def _added(before: GapLevel, after: GapLevel) -> tuple[str, str]:
     )
     if after.epsilon == inf and after.name in ("guessing", "exposure"):
         return (
-            f"{_STEP_NAMES[after.name]} lifts it to infinity (every guess was right)",
+            f"{_STEP_NAMES[after.name]} lifts it to infinity (every guess was correct)",
             why,
         )
     return f"{_STEP_NAMES[after.name]} adds {gained} and gives {to}", why
 
 
-def _sure_drop(before: GapLevel, after: GapLevel) -> float:
+def _certain_drop(before: GapLevel, after: GapLevel) -> float:
     """Return the drop that remains if both levels err towards each other."""
     return _minus(before.low, after.high)
 

@@ -1,15 +1,15 @@
-"""The gaps of a one-run audit, as numbers, in epsilon.
+"""The gaps of a one-run audit, as differences of epsilon.
 
-Between what a mechanism claims and the bound that one run of an audit gives lie steps
-that can be told apart. Each is a level of privacy against an adversary who has one
-thing less than the one before; accuracies ``a`` are read as the epsilon ``p^-1(a) =
-ln(a / (1 - a))`` at which randomised response would be guessed as well.
+Several steps lead from the claim of a mechanism to the bound of a one-run audit. Each
+is a privacy level against an adversary that lacks one more thing; accuracies ``a`` are
+converted to the epsilon ``p^-1(a) = ln(a / (1 - a))`` at which randomised response is
+guessed equally well.
 
-- *claim*: what is claimed at delta.
+- *claim*: the claimed epsilon at delta.
 - *confidence*: the mechanism's epsilon at ``delta / alpha``, the most that a valid test
-  at level alpha can certify. Without delta it equals the mechanism's own level.
-- *interference*: the distributional level, at ``delta / alpha`` too so that the drop is
-  interference and nothing else. The adversary no longer knows the other coins.
+  at level alpha can certify. At delta = 0 it equals the mechanism's own level.
+- *interference*: the distributional level, also at ``delta / alpha`` so that the drop
+  is due to interference only. The adversary no longer knows the other coins.
 - *outputs*: the average case, of the most exposed element. The adversary no longer
   picks the output.
 - *elements*: the average over the ``k`` best elements, the best efficacy with ``k``
@@ -17,13 +17,13 @@ ln(a / (1 - a))`` at which randomised response would be guessed as well.
 - *guessing*: the efficacy of the guesser in use.
 - *statistics*: the mean of the exact lower bound. The adversary must allow for luck.
 
-Beside the ladder stand the levels of the same ``k`` guesses, on average over outputs,
-by what is known of the other coins (``theory/knowledge``): all, those of earlier turns,
-none. They show interference and what adaptive auditing recovers of it also where the
-worst output gives every coin away.
+In addition there are the levels of the same ``k`` guesses, on average over outputs, by
+knowledge of the other coins (``theory/knowledge``): all, those of earlier turns, none.
+They show interference, and how much of it adaptive auditing recovers, even if the worst
+output reveals every coin.
 
 The paper's three gaps are interference, outputs and elements; its chain of inequalities
-makes those drops positive when delta is 0. With delta they may be negative, and so may
+makes those drops nonnegative at delta = 0. With delta they may be negative, and so may
 the last, as a bound is not linear in the accuracy.
 
 Reference: Keinan, Shenfeld and Ligett, Theorems "Optimal efficacy without abstentions"
@@ -63,15 +63,15 @@ from dpaudit.theory.power import bounds_by_count
 
 __all__ = ["GapLevel", "Gaps", "gaps"]
 
-_LEAST_GAMES = 100  # games that are played at least
+_LEAST_GAMES = 100  # minimum number of simulated games
 _NOT_KNOWN = "at least that of one who knows no coin: it is not known"
-_MOST_CELLS = 200_000  # of what outputs say, for the limit
+_MOST_CELLS = 200_000  # of the output likelihoods, for the limit
 _INTERVAL_ALPHA = (
-    0.01  # of the interval of what is simulated, as in theory/simulation.py
+    0.01  # for the intervals of simulated values, as in theory/simulation.py
 )
 
 
-def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
+def gaps(  # noqa: PLR0913 (describes a whole audit)
     mechanism: object,
     *,
     elements: int,
@@ -87,19 +87,19 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     """Return where the epsilon of a claim is lost on the way to a bound.
 
     Args:
-        mechanism: What is audited; see ``levels`` for what it must offer.
+        mechanism: The audited mechanism; see ``levels`` for the methods it needs.
         elements: Coins of the audit.
-        guesses: Guesses of the audit; all if not given.
+        guesses: Guesses of the audit; all coins by default.
         delta: The delta of the claim and the bound.
-        alpha: Probability of the bound being wrong.
-        claim: What is claimed; the mechanism's own guarantee if not given. Without
-            either the level is enumerated, or not known, and the ladder says so.
-        efficacy: Of the guesser in use; if not given it is the maximum-likelihood one,
-            which loses nothing. If given, guesses are taken to be right independently,
-            and what other guessers would know is not asked.
-        observed: A bound from a run, to be compared with the one expected.
-        rng: Needed where something must be simulated.
-        runs: How many runs to simulate there.
+        alpha: Probability that the bound is wrong.
+        claim: The claimed guarantee; by default the mechanism's own. Without either,
+            the level is enumerated or reported as not known.
+        efficacy: Of the guesser in use; by default that of the maximum-likelihood one,
+            with no drop. If given, guesses are assumed to be correct independently, and
+            the levels by knowledge are omitted.
+        observed: A bound from a run, to be compared with the expected one.
+        rng: Needed if something must be simulated.
+        runs: Number of simulated runs.
 
     Example:
         >>> from dpaudit.mechanisms.parity import Xor
@@ -111,7 +111,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     _validate.error_level("alpha", alpha)
     _validate.whole_number("runs", runs, least=2)
     exempt = min(1.0, delta / alpha)
-    found = levels(
+    mechanism_levels = levels(
         mechanism, elements=elements, guesses=k, delta=exempt, rng=rng, runs=runs
     )
     design = _Design(canaries=elements, guesses=k, delta=delta, alpha=alpha)
@@ -122,8 +122,8 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         expected, spread = _expected_at(efficacy, design)
     return Gaps(
         levels=(
-            *_guaranteed(mechanism, claim, found, delta),
-            *_achievable(found, efficacy or found.best_accuracy),
+            *_guaranteed(mechanism, claim, mechanism_levels, delta),
+            *_achievable(mechanism_levels, efficacy or mechanism_levels.best_accuracy),
             GapLevel.of("statistics", expected, f"the expected bound from {k} guesses"),
         ),
         spread=spread,
@@ -132,17 +132,19 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         alpha=alpha,
         elements=elements,
         guesses=k,
-        knowledge=_by_knowledge(mechanism, found, runs, rng) if not efficacy else (),
+        knowledge=_by_knowledge(mechanism, mechanism_levels, runs, rng)
+        if not efficacy
+        else (),
         most=_most(mechanism, design),
     )
 
 
 def _most(mechanism: object, design: "_Design") -> Estimate | None:
-    """Return what no valid audit's median exceeds, if it is known within seconds."""
+    """Return the limit of valid audits' medians, if it can be computed in seconds."""
     if not has_output_likelihood(mechanism):
         return None
     outputs = mechanism.output_likelihood(design.canaries)
-    if sum(each.cells for each in outputs) > _MOST_CELLS:
+    if sum(kind.cells for kind in outputs) > _MOST_CELLS:
         return None
     most = limit(outputs, alpha=design.alpha, delta=design.delta)
     return Estimate.exact(most) if most < inf else None
@@ -151,7 +153,7 @@ def _most(mechanism: object, design: "_Design") -> Estimate | None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Design:
-    """The numbers that a bound needs beside the number right."""
+    """The numbers that a bound needs besides the number of correct guesses."""
 
     canaries: int
     guesses: int
@@ -178,26 +180,30 @@ class _Design:
 
 
 def _guaranteed(
-    mechanism: object, claim: Guarantee | None, found: Levels, delta: float
+    mechanism: object, claim: Guarantee | None, mechanism_levels: Levels, delta: float
 ) -> tuple[GapLevel, GapLevel]:
-    """Return the levels that speak of all data, all outputs and all elements."""
-    level = worst_case(mechanism, elements=found.elements, delta=found.delta)
+    """Return the worst-case levels: over all data, outputs and elements."""
+    level = worst_case(
+        mechanism, elements=mechanism_levels.elements, delta=mechanism_levels.delta
+    )
     if claim is not None:
         claimed: float | None = claim.epsilon_at(delta)
     elif delta == 0:
         claimed = level
     else:
-        claimed = worst_case(mechanism, elements=found.elements, delta=delta)
-    at, later = (f"at delta = {d:g}" if d else "" for d in (delta, found.delta))
+        claimed = worst_case(mechanism, elements=mechanism_levels.elements, delta=delta)
+    at, later = (
+        f"at delta = {d:g}" if d else "" for d in (delta, mechanism_levels.delta)
+    )
     return (
         GapLevel.of(
             "claim",
-            _at_least(found.distributional_epsilon, claimed),
+            _at_least(mechanism_levels.distributional_epsilon, claimed),
             f"what is claimed {at}".strip() if claimed is not None else _NOT_KNOWN,
         ),
         GapLevel.of(
             "confidence",
-            _at_least(found.distributional_epsilon, level),
+            _at_least(mechanism_levels.distributional_epsilon, level),
             f"the level {later}, the most that a valid test can certify"
             if later
             else "the level of the mechanism",
@@ -206,43 +212,48 @@ def _guaranteed(
 
 
 def _at_least(distributional: Estimate, level: float | None) -> Estimate:
-    """Return a level; if it is not known, what it cannot be below."""
+    """Return a level; if it is not known, with a lower limit only."""
     if level is not None:
         return Estimate.exact(level)
     return Estimate(value=distributional.value, low=distributional.low, high=inf)
 
 
-def _achievable(found: Levels, efficacy: Estimate) -> tuple[GapLevel, ...]:
-    """Return the levels that an audit in one run could reach with endless data."""
-    at = f", at delta = {found.delta:g}" if found.delta else ""
+def _achievable(mechanism_levels: Levels, efficacy: Estimate) -> tuple[GapLevel, ...]:
+    """Return the levels that a one-run audit could reach with unlimited data."""
+    at = f", at delta = {mechanism_levels.delta:g}" if mechanism_levels.delta else ""
     return (
         GapLevel.of(
             "interference",
-            found.distributional_epsilon,
+            mechanism_levels.distributional_epsilon,
             f"the level to one who knows no coin{at}",
         ),
         GapLevel.of(
             "outputs",
-            found.as_epsilon(found.average_case_accuracy),
+            mechanism_levels.as_epsilon(mechanism_levels.average_case_accuracy),
             "the most exposed element, on average over outputs",
         ),
         GapLevel.of(
             "elements",
-            found.as_epsilon(found.best_accuracy),
-            f"the {found.guesses} most exposed elements on average",
+            mechanism_levels.as_epsilon(mechanism_levels.best_accuracy),
+            f"the {mechanism_levels.guesses} most exposed elements on average",
         ),
-        GapLevel.of("guessing", found.as_epsilon(efficacy), "the guesser in use"),
+        GapLevel.of(
+            "guessing", mechanism_levels.as_epsilon(efficacy), "the guesser in use"
+        ),
     )
 
 
 def _by_knowledge(
-    mechanism: object, found: Levels, runs: int, rng: np.random.Generator | None
+    mechanism: object,
+    mechanism_levels: Levels,
+    runs: int,
+    rng: np.random.Generator | None,
 ) -> tuple[GapLevel, ...]:
-    """Return the levels of as many guesses by one who knows more; () if not known."""
+    """Return the levels of as many guesses by better informed guessers, if known."""
     known = knowledge(
         mechanism,
-        elements=found.elements,
-        guesses=found.guesses,
+        elements=mechanism_levels.elements,
+        guesses=mechanism_levels.guesses,
         rng=rng,
         runs=max(_LEAST_GAMES, runs // 4),
     )
@@ -251,17 +262,17 @@ def _by_knowledge(
     return (
         GapLevel.of(
             "full knowledge",
-            found.as_epsilon_knowing(known.full),
-            f"all: {found.guesses} guesses on average over outputs",
+            mechanism_levels.as_epsilon_knowing(known.full),
+            f"all: {mechanism_levels.guesses} guesses on average over outputs",
         ),
         GapLevel.of(
             "adaptivity",
-            found.as_epsilon_knowing(known.in_turn),
+            mechanism_levels.as_epsilon_knowing(known.in_turn),
             "those of earlier turns: as many guesses, coins revealed",
         ),
         GapLevel.of(
             "one run",
-            found.as_epsilon(found.best_accuracy),
+            mechanism_levels.as_epsilon(mechanism_levels.best_accuracy),
             "none: the level of elements above",
         ),
     )
@@ -270,14 +281,14 @@ def _by_knowledge(
 def _correct_guesses(
     mechanism: object, design: _Design, runs: int, rng: np.random.Generator | None
 ) -> tuple[NDArray[np.float64], int | None]:
-    """Return V's distribution under the best guesser, and the runs if simulated."""
+    """Return V's distribution under the best guesser; if simulated, also the runs."""
     if has_loss_distribution(mechanism):
         losses = mechanism.loss_distribution(design.canaries)
         if determines_correct_guesses(losses):
             return correct_guess_distribution(losses, guesses=design.guesses), None
     if not can_be_simulated(mechanism) or rng is None:
         raise InvalidInputError(
-            "how many guesses are right must be simulated for this mechanism: give "
+            "how many guesses are correct must be simulated for this mechanism: give "
             "it run, log_odds and pairs, and pass rng=np.random.default_rng(seed)"
         )
     counts = simulated_counts(
@@ -298,7 +309,7 @@ def _expected(
     """Return the mean of the bound and its standard deviation.
 
     The interval of a simulated mean holds for any number of runs, as bounds lie between
-    0 and the one that all guesses right would give.
+    0 and the bound for all guesses correct.
     """
     bounds = design.bounds(distribution)
     mean = float(distribution @ bounds)
@@ -311,11 +322,10 @@ def _expected(
 
 
 def _expected_at(efficacy: Estimate, design: _Design) -> tuple[Estimate, float]:
-    """Return mean and deviation of the bound if guesses are right independently."""
+    """Return mean and deviation of the bound if guesses are independently correct."""
     ends = [_binomial(a, design) for a in (efficacy.low, efficacy.value, efficacy.high)]
     (low, _), (mean, spread), (high, _) = (_expected(e, design, None) for e in ends)
-    found = Estimate(value=mean.value, low=low.value, high=high.value)
-    return found, spread
+    return Estimate(value=mean.value, low=low.value, high=high.value), spread
 
 
 def _binomial(accuracy: float, design: _Design) -> NDArray[np.float64]:

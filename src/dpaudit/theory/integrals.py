@@ -1,4 +1,4 @@
-"""Averages of functions of a loss's tail, the only integrals that theory needs.
+"""Averages of functions of a loss's tail: the only integrals that the theory needs.
 
 The accuracy of the best guess about an element with loss ``l`` is ``p(|l|) = 1/2 +
 int_0^|l| dp(t)`` with ``p(t) = e^t / (1 + e^t)``. Exchanging sum and integral turns
@@ -6,12 +6,12 @@ every quantity of the theory into an integral over ``dp(t)`` of a function of th
 ``P[|l| >= t]``. ``tail_average`` is that integral from ``low`` up, divided by ``1 -
 p(low)``, the mass of ``dp`` there, so that it is an average: the mean of ``f(tail)``
 over ``t`` drawn from the standard logistic distribution given ``t > low``. The quotient
-is formed in log space and keeps its digits however large ``low`` is.
+is formed in log space and stays accurate however large ``low`` is.
 
 For a discrete loss the tail is a step function and the average is a finite sum. For a
-smooth one, Gauss-Legendre sums on pieces that are halved until halving no longer
-changes them; a function that turns sharply, such as the probability that one of 1e8
-elements is exposed, is resolved where it turns.
+smooth one, Gauss-Legendre sums are computed on pieces that are halved until halving no
+longer changes them; a function that changes sharply, such as the probability that one
+of 1e8 elements is exposed, is resolved where it changes.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ __all__ = ["tail_average"]
 Floats: TypeAlias = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-_TOLERANCE = 1e-11  # of a piece, and of the whole shared out among the pieces
+_TOLERANCE = 1e-11  # relative to a piece, and to its share of the whole
 _ROUNDS = 60
 
 
@@ -43,7 +43,7 @@ def tail_average(
 
     Args:
         loss: The distribution of the size of the loss.
-        function: From tails in [0, 1], as an array, to numbers; 0 at 0.
+        function: Maps an array of tails in [0, 1] to numbers; 0 at 0.
         low: Where the integral starts.
 
     Example:
@@ -83,8 +83,8 @@ def _smooth(
         log_slope = special.log_expit(t) + special.log_expit(-t)
         slope = np.exp(log_slope - special.log_expit(-low))
         values = function(loss.tail_at(t.ravel())).reshape(t.shape)
-        found: Floats = half * ((values * slope) @ _WEIGHTS)
-        return found
+        integrals: Floats = half * ((values * slope) @ _WEIGHTS)
+        return integrals
 
     return _refined(sums, ends[:-1], ends[1:])
 
@@ -92,7 +92,7 @@ def _smooth(
 def _refined(
     sums: Callable[[Floats, Floats], Floats], left: Floats, right: Floats
 ) -> float:
-    """Halve the pieces until the halves add up to the whole."""
+    """Return the integral, halving pieces until both halves sum to the whole."""
     whole, settled = sums(left, right), 0.0
     for _ in range(_ROUNDS):
         if not len(left):

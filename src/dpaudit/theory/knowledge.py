@@ -1,26 +1,26 @@
-"""What is known of the other coins: all of them, those revealed before, or none.
+"""The value of knowing other coins: all of them, those revealed before, or none.
 
-An audit in one run sees a typical output, and guesses ``k`` elements. How often it is
-right depends on what the guesser knows of the other coins:
+A one-run audit sees a typical output, and guesses ``k`` elements. Its accuracy depends
+on what the guesser knows about the other coins:
 
 - *all*: the adversary of differential privacy, on average over outputs instead of at
-  the worst one. The paper's full-knowledge auditing, which is no valid audit, as the
-  guesses then depend on each other;
+  the worst one. This is the paper's full-knowledge auditing, which is not a valid
+  audit, as the guesses then depend on each other;
 - *those revealed before*: adaptive auditing;
 - *none*: the best efficacy in one run (``theory/levels``).
 
-The mean accuracies fall in this order, as long as the adaptive guesser is the best one:
-what is known later is, on average, worth no less, and ``p(|l|)`` is convex in the
-posterior. So the drop from the first to the last is interference, and the adaptive
-level says how much of it revealed coins bring back. Where an output that gives a coin
-away is possible but rare, as for counts without noise, the worst-case levels do not
-show interference at all; these do.
+The mean accuracies decrease in this order if the adaptive guesser is the best one: more
+knowledge is, on average, worth no less, as ``p(|l|)`` is convex in the posterior. So
+the drop from the first to the last is interference, and the adaptive level shows how
+much of it revealed coins recover. Where an output that reveals a coin is possible but
+rare, as for counts without noise, the worst-case levels do not show interference at
+all; these do.
 
 Small mechanisms are enumerated: full knowledge is then exact, and the adaptive guesser
-is the best of all that meet the elements in their order. Others are played. There the
-adaptive guesser takes what reaches a threshold, and whatever is left once it must; or
-it guesses as in one run, if that is better. Threshold and choice are taken from one
-half of the games, and the mean from the other. No guess is scored against its coin.
+is the best of those that go through the elements in order. Others are simulated. There
+the adaptive guesser guesses what reaches a threshold, and all that is left once it
+must; or it guesses as in one run, if that is better. One half of the games gives
+threshold and choice, the other half the mean. No guess is scored against its coin.
 
 Reference: Keinan, Shenfeld and Ligett, appendix "Adaptive ORA",
 https://arxiv.org/abs/2503.07199.
@@ -44,22 +44,22 @@ from dpaudit.theory.posterior import play
 __all__ = ["Knowledge", "knowledge"]
 
 _SPAN = (0.5, 1.0)  # of the accuracy of the likelier guess
-_MOST_TURNS = 15_000  # turns in all
-_MOST_TURNS_PER_GAME = 2000  # in one game
+_MOST_TURNS = 15_000  # in all games
+_MOST_TURNS_PER_GAME = 2000
 _LEAST_RUNS = 100
-_PER_TURN = 200  # elements that take as long as a turn by itself
-_SHARES = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # of the guesses, that reach it
+_PER_TURN = 200  # so many elements take as long as the overhead of a turn
+_SHARES = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # reach a threshold, / guesses
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """Mean accuracies of so many guesses, by what is known of the other coins.
+    """Mean accuracies of the best guesses, by knowledge of the other coins.
 
     Attributes:
-        full: All other coins are known.
-        in_turn: Those of earlier turns are.
-        how: How the numbers were found.
+        full: With all other coins known.
+        in_turn: With those of earlier turns known.
+        how: How the numbers were computed.
     """
 
     full: Estimate
@@ -75,19 +75,19 @@ def knowledge(
     rng: np.random.Generator | None = None,
     runs: int = 400,
 ) -> Knowledge | None:
-    """Return what knowing other coins is worth to so many guesses.
+    """Return the mean accuracies of guesses with full and with adaptive knowledge.
 
     Args:
-        mechanism: Offers ``distribution`` and ``pairs``, for at most 12 elements; or
+        mechanism: Has ``distribution`` and ``pairs``, for at most 12 elements; or
             ``run``, ``posterior`` and ``pairs``.
-        elements: How many elements.
+        elements: Number of elements.
         guesses: How many of them are guessed.
         rng: For simulation only.
-        runs: For simulation only; fewer are made where a game takes long.
+        runs: For simulation only; fewer are made if a game takes long.
 
     Returns:
-        The accuracies; None if the mechanism does not say what revealed coins add, if
-        there is no rng to play with, or if a game takes too long (2,000 turns).
+        The accuracies; None if the mechanism has no posterior given revealed coins, if
+        an rng is needed and missing, or if a game takes too long (2,000 turns).
 
     Example:
         >>> from dpaudit.mechanisms.sets import CountInSets
@@ -147,7 +147,7 @@ def _played(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Game:
-    """How surely each coin is known: at once, and in the order of an adaptive game."""
+    """The accuracy about each coin: at once, and in the order of an adaptive game."""
 
     at_once: NDArray[np.float64]
     in_turn: NDArray[np.float64]
@@ -156,9 +156,11 @@ class _Game:
         return float(np.sort(self.at_once)[-guesses:].mean())
 
     def reaching(self, least: float, guesses: int) -> float:
-        """Return the mean accuracy of guesses that reach some, and of the rest."""
+        """Return the mean accuracy of guesses that reach a threshold, then of the rest.
+
+        Once all elements that are left must be guessed, they are.
+        """
         made = self.in_turn >= least
-        # Once all that is left must be guessed, it is.
         n, so_far = len(made), np.append(0, np.cumsum(made))
         enough = so_far + n - np.arange(n + 1) <= guesses
         if enough.any():
@@ -191,16 +193,16 @@ def _knowing_others(
     known = mechanism.posterior(output)
     if isinstance(known, KnowsOthers):
         return known.knowing_others(truth)
-    found, element = np.empty(len(bits)), np.arange(len(bits))
+    log_odds, element = np.empty(len(bits)), np.arange(len(bits))
     for i in element:
         posterior, others = mechanism.posterior(output), np.delete(element, i)
         posterior.reveal(others, truth[others])
-        found[i] = posterior.log_odds(element[i : i + 1])[0]
-    return found
+        log_odds[i] = posterior.log_odds(element[i : i + 1])[0]
+    return log_odds
 
 
 def _work(posterior: Posterior, elements: int) -> int:
-    """Return how long a game takes, in turns."""
+    """Return the duration of a game, in turns."""
     turns = sum(1 for _ in posterior.batches()) + elements // _PER_TURN
     return turns if hasattr(posterior, "knowing_others") else turns + elements
 

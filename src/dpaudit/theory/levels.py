@@ -1,8 +1,8 @@
-"""The privacy levels of a mechanism side by side: what one run can find of them.
+"""The privacy levels of a mechanism, from the worst case to what one run can show.
 
-Differential privacy bounds what every output says about every element to one who knows
-all others. Each step towards what a one-run audit sees gives something up (the paper's
-three gaps):
+Differential privacy bounds what any output reveals about any element to an adversary
+who knows all others. Each step towards what a one-run audit sees weakens this (the
+paper's three gaps):
 
 - the *distributional* level (DDP): the others are unknown, fair coins;
 - the *average case* (AC-DDP): a typical output, not the worst one;
@@ -12,11 +12,11 @@ three gaps):
   abstention.
 
 The worst case and the distributional level are epsilons, the others probabilities of a
-right guess; ``p(epsilon) = e^epsilon / (1 + e^epsilon)`` and its inverse take one to
-the other. As probabilities, at ``delta = 0``, they fall from step to step.
+correct guess; ``p(epsilon) = e^epsilon / (1 + e^epsilon)`` and its inverse convert one
+to the other. As probabilities, at ``delta = 0``, they decrease from step to step.
 
-How they are found depends on what the mechanism offers: its distribution of losses
-gives them in closed form at any size, its distribution by enumeration, its log-odds by
+The method depends on what the mechanism supports: a loss distribution gives the levels
+in closed form at any size, an output distribution by enumeration, log-odds by
 simulation.
 
 Reference: Keinan, Shenfeld and Ligett, section "Efficacy and asymptotic tightness of
@@ -49,7 +49,7 @@ __all__ = ["Estimate", "Levels", "levels", "worst_case"]
 
 _LAST_DIGITS = 1e-15  # of an accuracy near 1
 _NOT_KNOWN = "; the worst case is not known"
-_SLACK = 1e-6  # a chain of numbers that were rounded may be broken by that much
+_SLACK = 1e-6  # rounding may break the order of levels by so much
 
 
 @final
@@ -58,16 +58,16 @@ class Levels:
     """The levels of one mechanism at one number of elements and guesses.
 
     Attributes:
-        elements: How many elements.
-        guesses: How many of them the best guesser guesses at least.
+        elements: Number of elements.
+        guesses: Minimum number of guesses of the best guesser.
         delta: Of the worst case and of the distributional level.
         worst_case_epsilon: The DP level at delta, an epsilon; infinite if there is
-            none, and if none is known, which ``how`` says.
+            none or none is known (``how`` tells which).
         distributional_epsilon: An epsilon.
         average_case_accuracy: A probability.
         best_accuracy: A probability; the best efficacy with that many guesses.
         average_element_accuracy: A probability; the best efficacy without abstention.
-        how: How the numbers were found.
+        how: How the numbers were computed.
     """
 
     elements: int
@@ -97,7 +97,7 @@ class Levels:
         return self.best_accuracy
 
     def as_epsilon(self, measured: Estimate) -> Estimate:
-        """Return the epsilon at which guesses are right with such a probability.
+        """Return the epsilon at which guesses are correct with this probability.
 
         Example:
             >>> from dpaudit.mechanisms.table import FiniteTable
@@ -106,14 +106,14 @@ class Levels:
             >>> print(found.efficacy, found.as_epsilon(found.efficacy))
             0.75 1.099
         """
-        # At delta = 0 no accuracy exceeds p(distributional), but close to 1 a float
-        # cannot tell them apart.
+        # At delta = 0 no accuracy exceeds p(distributional), but close to 1 floats
+        # cannot distinguish them.
         return _as_epsilon(
             measured, self.distributional_epsilon.high if not self.delta else inf
         )
 
     def as_epsilon_knowing(self, measured: Estimate) -> Estimate:
-        """Return the epsilon of an accuracy of one who knows other coins."""
+        """Return the epsilon of the accuracy of a guesser who knows other coins."""
         return _as_epsilon(measured, inf if self.delta else self.worst_case_epsilon)
 
     def _check_chain(self) -> None:
@@ -130,9 +130,9 @@ class Levels:
                 "average_case_accuracy (<= p(distributional_epsilon) at delta = 0) <= "
                 f"1, got {chain}"
             )
-        # A measured lower end at delta > 0 may by chance be too large.
-        sure = self.delta == 0 or self.distributional_epsilon.is_exact
-        if sure and self.distributional_epsilon.low > self.worst_case_epsilon + _SLACK:
+        # A simulated lower end at delta > 0 may by chance be too large.
+        exact = self.delta == 0 or self.distributional_epsilon.is_exact
+        if exact and self.distributional_epsilon.low > self.worst_case_epsilon + _SLACK:
             raise InvalidInputError(
                 f"worst_case_epsilon={self.worst_case_epsilon:g} is below the "
                 f"distributional level {self.distributional_epsilon}: the guarantee "
@@ -158,17 +158,17 @@ def levels(
     "lem:bounds-approach-efficacy-for-local-algorithms".
 
     Args:
-        mechanism: Offers ``loss_distribution``; or ``distribution`` and ``pairs``, for
-            at most 12 elements; or ``run``, ``log_odds`` and ``pairs``.
-        elements: How many elements.
-        guesses: How many guesses the guesser makes at least; all, if not said.
+        mechanism: Has ``loss_distribution``; or ``distribution`` and ``pairs``, for at
+            most 12 elements; or ``run``, ``log_odds`` and ``pairs``.
+        elements: Number of elements.
+        guesses: Minimum number of guesses; all elements by default.
         delta: Of the worst case and of the distributional level.
         rng: For simulation only.
         runs: For simulation only.
 
     Returns:
-        The levels. The worst case is what the mechanism's ``guarantee`` says; without
-        one it is enumerated if that is possible, and not known otherwise.
+        The levels. The worst case is that of the mechanism's ``guarantee``; without one
+        it is enumerated if possible, and not known otherwise.
 
     Example:
         >>> from dpaudit.mechanisms.table import FiniteTable
@@ -182,17 +182,17 @@ def levels(
     guesses = elements if guesses is None else guesses
     _check_guesses(guesses, elements)
     if has_loss_distribution(mechanism):
-        found = _closed_form(mechanism.loss_distribution(elements), guesses, delta)
+        computed = _closed_form(mechanism.loss_distribution(elements), guesses, delta)
     elif can_be_enumerated(mechanism, elements):
         table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
-        found = _enumerated(table, guesses, delta)
+        computed = _enumerated(table, guesses, delta)
     elif can_be_simulated(mechanism):
-        found = _simulated(mechanism, elements, guesses, delta, runs, rng)
+        computed = _simulated(mechanism, elements, guesses, delta, runs, rng)
     else:
         raise InvalidInputError(
-            f"{type(mechanism).__name__} says too little of itself: add the method "
-            "loss_distribution(elements), or distribution(data) and pairs for at most "
-            "12 elements, or log_odds(output) and pairs"
+            f"{type(mechanism).__name__} does not describe itself enough: add the "
+            "method loss_distribution(elements), or distribution(data) and pairs for "
+            "at most 12 elements, or log_odds(output) and pairs"
         )
     worst = worst_case(mechanism, elements=elements, delta=delta)
     return Levels(
@@ -200,15 +200,15 @@ def levels(
         guesses=guesses,
         delta=delta,
         worst_case_epsilon=inf if worst is None else worst,
-        distributional_epsilon=found.distributional_epsilon,
-        average_case_accuracy=found.average_case_accuracy,
-        best_accuracy=found.best_accuracy,
-        average_element_accuracy=found.average_element_accuracy,
-        how=found.how + _NOT_KNOWN * (worst is None),
+        distributional_epsilon=computed.distributional_epsilon,
+        average_case_accuracy=computed.average_case_accuracy,
+        best_accuracy=computed.best_accuracy,
+        average_element_accuracy=computed.average_element_accuracy,
+        how=computed.how + _NOT_KNOWN * (worst is None),
     )
 
 
-class _Found(NamedTuple):
+class _Computed(NamedTuple):
     distributional_epsilon: Estimate
     average_case_accuracy: Estimate
     best_accuracy: Estimate
@@ -216,8 +216,8 @@ class _Found(NamedTuple):
     how: str
 
 
-def _closed_form(losses: LossDistribution, guesses: int, delta: float) -> _Found:
-    return _Found(
+def _closed_form(losses: LossDistribution, guesses: int, delta: float) -> _Computed:
+    return _Computed(
         distributional_epsilon=Estimate.exact(
             levels_from_loss.epsilon_at(losses, delta)
         ),
@@ -230,8 +230,8 @@ def _closed_form(losses: LossDistribution, guesses: int, delta: float) -> _Found
     )
 
 
-def _enumerated(table: Enumeration, guesses: int, delta: float) -> _Found:
-    return _Found(
+def _enumerated(table: Enumeration, guesses: int, delta: float) -> _Computed:
+    return _Computed(
         distributional_epsilon=Estimate.exact(table.distributional(delta=delta)),
         average_case_accuracy=Estimate.exact(table.average_case),
         best_accuracy=Estimate.exact(table.best(guesses)),
@@ -247,14 +247,14 @@ def _simulated(
     delta: float,
     runs: int,
     rng: np.random.Generator | None,
-) -> _Found:
+) -> _Computed:
     if rng is None:
         raise InvalidInputError(
             "rng is needed: the mechanism offers neither loss_distribution nor, at "
             "this size, a distribution, so that it must be simulated; pass "
             "rng=np.random.default_rng(seed)"
         )
-    seen = simulate(
+    simulation = simulate(
         mechanism,
         mechanism.pairs,
         elements=elements,
@@ -266,13 +266,17 @@ def _simulated(
     how = f"simulation of {runs} runs, each interval holds with 99 %"
     if delta == 0:
         how += "; the distributional level is only bounded from below"
-    return _Found(
-        seen.distributional, seen.average_case, seen.best, seen.average_element, how
+    return _Computed(
+        simulation.distributional,
+        simulation.average_case,
+        simulation.best,
+        simulation.average_element,
+        how,
     )
 
 
 def worst_case(mechanism: object, *, elements: int, delta: float) -> float | None:
-    """Return the epsilon of a mechanism at delta, infinity if none; None: not known."""
+    """Return a mechanism's DP epsilon at delta, infinity if none, None if unknown."""
     guarantee = guarantee_of(mechanism)
     if guarantee is not None:
         return guarantee.epsilon_at(delta)

@@ -1,26 +1,26 @@
 """Privacy levels and efficacy from the loss distribution, at any number of elements.
 
 All follow from ``p(|l|) = 1/2 + int_0^|l| dp(t)``, where ``p(|l|)`` is the probability
-that the best guess about an element is right. With ``q = P[|l| >= t]`` for one group of
-a kind of output, and ``B`` a binomial of as many trials as there are groups, each with
-success probability ``q``:
+that the best guess about an element is correct. With ``q = P[|l| >= t]`` for one group
+of a kind of output, and ``B`` binomial with one trial per group and success probability
+``q``:
 
 - the average element (the paper's AE-AC-DDP, the best efficacy without abstention) is
-  1/2 plus the integral of the expected share ``groups size q / n`` of elements at
-  ``t`` or above;
+  1/2 plus the integral of the expected share ``groups size q / n`` of elements with a
+  loss of ``t`` or more;
 - the average case (AC-DDP) is 1/2 plus the integral of the probability ``1 - (1 -
-  q)^groups`` that some element is;
+  q)^groups`` that there is such an element;
 - the best ``k`` (k-AE-AC-DDP, the best efficacy with at least ``k`` guesses) is 1/2
-  plus ``1/k`` times the integral of ``E[min(k, size B)]``, how many of the ``k`` best
-  elements are. That mean is ``k P[B >= c] + size groups q P[B' <= c - 2]``, where ``c =
-  ceil(k / size)`` and ``B'`` has one trial fewer: no sum over all ``b``;
+  plus ``1/k`` times the integral of ``E[min(k, size B)]``, the expected number of such
+  elements among the ``k`` best. That mean is ``k P[B >= c] + size groups q P[B' <= c -
+  2]``, where ``c = ceil(k / size)`` and ``B'`` has one trial fewer: no sum over ``b``;
 - the smallest delta at which the distributional level is epsilon, averaged over the
   two orders of M(S | S_i = +1) and M(S | S_i = -1), is ``(1 + e^epsilon)`` times the
   integral of the average tail from epsilon up, because ``E (1 - (1 + e^epsilon)
-  p(-|l|))_+`` is. Both orders give the same when the mechanism does not change under
+  p(-|l|))_+`` is. Both orders give the same if the mechanism is invariant under
   exchanging x and y.
 
-Accuracy is 1e-10 or better, also for 1e8 groups.
+The results are accurate to 1e-10 or better, even for 1e8 groups.
 
 Reference: Keinan, Shenfeld and Ligett, Theorems "Optimal efficacy without abstentions"
 and "Optimal efficacy", https://arxiv.org/abs/2503.07199.
@@ -121,7 +121,7 @@ def delta_at(losses: LossDistribution, epsilon: float) -> float:
 
 
 def epsilon_at(losses: LossDistribution, delta: float) -> float:
-    """Return the distributional level: the least epsilon at this delta, to 1e-10.
+    """Return the distributional level: the smallest epsilon at this delta, to 1e-10.
 
     At ``delta = 0`` it is the largest size of loss that can occur.
 
@@ -160,7 +160,7 @@ def exposed(losses: LossDistribution, threshold: float) -> float:
 def probability_exposed(
     losses: LossDistribution, threshold: float, *, at_least: int
 ) -> float:
-    """Return the probability that ``at_least`` elements have such a loss or more.
+    """Return the probability that ``at_least`` elements reach a loss threshold.
 
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
@@ -176,12 +176,12 @@ def probability_exposed(
 
 
 def _mixed(losses: LossDistribution, of: Callable[[OutputComponent], float]) -> float:
-    """Return the mean over the kinds of output; the silent rest counts as 0."""
+    """Return the mean over the kinds of output; uninformative outputs count as 0."""
     return float(sum(kind.probability * of(kind) for kind in losses.kinds))
 
 
 def _mean_tail(losses: LossDistribution, *, low: float) -> float:
-    """Return the mean over elements, and over dp(t) from ``low`` up, of the tail."""
+    """Return the mean tail over elements and over dp(t) from ``low`` up."""
     return _mixed(
         losses,
         lambda kind: (
@@ -196,7 +196,7 @@ def _share(kind: OutputComponent, losses: LossDistribution) -> float:
 
 def _some_exposed(kind: OutputComponent) -> float:
     def some(tails: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(divide="ignore"):  # a tail of 1: log 0, and a probability of 1
+        with np.errstate(divide="ignore"):  # a tail of 1: log 0, and probability 1
             return np.asarray(-np.expm1(kind.groups * np.log1p(-tails)))
 
     return tail_average(kind.loss, some)
@@ -221,7 +221,7 @@ def _mean_least(
 
 
 def _probability_of_certainty(losses: LossDistribution) -> float:
-    """Return how likely an average element's coin is known for sure."""
+    """Return the mean probability, over elements, that a coin is known for certain."""
     return _mixed(
         losses,
         lambda kind: (

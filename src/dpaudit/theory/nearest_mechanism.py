@@ -1,23 +1,25 @@
-"""The private mechanism that is nearest to another one.
+"""The epsilon-private mechanism that is nearest to a given one.
 
-An output ``o`` says of a group of coins how likely each number ``c`` of ones makes it:
-``M(o | c)``. Wanted is ``N(o | c)`` whose logarithm changes by at most epsilon from
-``c`` to ``c + 1``, so that ``N`` is epsilon-private, and which is nearest to ``M``:
+For a group of coins an output ``o`` has the likelihood ``M(o | c)``, where ``c`` is the
+number of ones. Wanted is ``N(o | c)`` whose logarithm changes by at most epsilon from
+``c`` to ``c + 1``, so that ``N`` is epsilon-private, and which is nearest to ``M``, in
+that it minimises
 
-    sum of prior(c) M(o | c) ln (M(o | c) / N(o | c))   is least.
+    sum of prior(c) M(o | c) ln (M(o | c) / N(o | c)).
 
-That divergence adds up over independent groups, and is what decides how well many of
-them, each of which tells little, let ``M`` be told from ``N``.
+That divergence is additive over independent groups, and decides how well ``M`` can be
+distinguished from ``N`` with many groups, each of which reveals little.
 
-With a price ``u(c)`` on what ``N`` spends at ``c``, every output is by itself: its
-numbers fall into runs in which ``ln N`` has slope plus or minus epsilon, and a run
-costs what ``M`` puts there. Which steps are steep is found by trying: one that exceeds
-epsilon becomes steep, one that would rather be flatter is let go. The prices are such
-that ``N`` adds up to one for every ``c``.
+With Lagrange prices ``u(c)`` for the mass of ``N`` at ``c``, outputs separate: for each
+the values of ``c`` split into runs within which ``ln N`` has slope plus or minus
+epsilon, and each run has the same total cost as its mass under ``M``. The steep steps
+are found by an active-set search: a step that exceeds epsilon becomes steep, a steep
+step whose constraint is not active is released. The prices are such that ``N`` sums to
+one for every ``c``.
 
-Whatever the search leaves undone is made good: steps are cut to epsilon, and ``N`` is
-divided by its sums. That it is private is then checked and not believed: its largest
-step is returned.
+Any remaining error of the search is repaired: steps are clipped to epsilon, and ``N``
+is normalised. Its epsilon is then not assumed but computed: the largest step is
+returned.
 """
 
 from typing import Final, TypeAlias, final
@@ -30,19 +32,18 @@ __all__ = ["Nearest"]
 Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDS = 200
-_SUM_TOLERANCE: Final = 1e-6  # what sums may err by, as a logarithm
-_LEAST_PROBABILITY = 1e-300  # a probability that floats can hold
-_PRICES = (1e-250, 1e250)  # where a search that does not settle ends
+_SUM_TOLERANCE: Final = 1e-6  # tolerated error of the log of a sum
+_LEAST_PROBABILITY = 1e-300  # replaces smaller probabilities
+_PRICES = (1e-250, 1e250)  # limits for a search that does not converge
 _SLACK = 1e-12
 
 
 @final
 class Nearest:
-    """Private mechanisms near to one; prices begin where the last ones ended.
+    """Private mechanisms nearest to a given one; each search starts at the last prices.
 
     Args:
-        joint: A row for each output, a column for each number of ones: how likely both
-            are.
+        joint: Joint probabilities, a row per output, a column per number of ones.
 
     Example:
         >>> sure = np.array([[0.4, 0.1], [0.1, 0.4]])  # right four times of five
@@ -58,32 +59,32 @@ class Nearest:
         self._prices = self._prior.copy()
 
     def at(self, epsilon: float) -> tuple[Floats, float]:
-        """Return the joint probabilities of the nearest one, and the epsilon it has."""
-        found, least = self._joint, np.inf
+        """Return the joint probabilities of the nearest one, and its epsilon."""
+        nearest, least = self._joint, np.inf
         self._start()
         for _ in range(_ROUNDS):
             null, changed = self._null(epsilon)
             sums = null.sum(axis=0)
             error = float(np.abs(np.diff(np.log(sums))).max())
             if error < least:
-                found, least = null / sums, error
+                nearest, least = null / sums, error
             if changed:
-                least = np.inf  # what comes now is nearer
+                least = np.inf  # the next iterate will be nearer
             elif error < _SUM_TOLERANCE:
                 break
             self._prices = np.clip(self._prices * sums, *_PRICES)
-        return self._measured(found)
+        return self._measured(nearest)
 
     @property
     def prices(self) -> Floats:
-        """What each number of ones costs, where they ended."""
+        """The current price of each number of ones."""
         return np.array(self._prices)
 
     def priced(self, epsilon: float, prices: Floats) -> tuple[Floats, float]:
-        """Return the joint probabilities at given prices, and the epsilon they have.
+        """Return the joint probabilities at given prices, and their epsilon.
 
-        Such a mechanism is private and near to this one, if the prices are about those
-        of the nearest, and fitted to none of its outputs.
+        The result is private, and near to this mechanism if the prices are close to
+        those of the nearest; it is not fitted to any of this mechanism's outputs.
         """
         self._prices = prices.copy()
         self._start()
@@ -113,7 +114,7 @@ class Nearest:
         return self._prior * probabilities, float(np.abs(steps).max())
 
     def _runs(self, epsilon: float) -> Floats:
-        """Return ln N: in each run steps of epsilon, and as much spent as there is."""
+        """Return ln N: steps of epsilon within each run, whose cost equals its mass."""
         shape = self._joint.shape
         begins = np.ones(shape, bool)
         begins[:, 1:] = self._steep == 0
@@ -123,12 +124,12 @@ class Nearest:
         np.cumsum(epsilon * self._steep, axis=1, out=slope[:, 1:])
         rise = slope.ravel() - np.maximum.reduceat(slope.ravel(), first)[run]
         cost = np.exp(rise) * np.broadcast_to(self._prices, shape).ravel()
-        there = np.add.reduceat(self._joint.ravel(), first)
-        level = np.log(there / np.add.reduceat(cost, first))
+        mass = np.add.reduceat(self._joint.ravel(), first)
+        level = np.log(mass / np.add.reduceat(cost, first))
         return np.asarray((rise + level[run]).reshape(shape))
 
     def _regroup(self, logs: Floats, steps: Floats, epsilon: float) -> bool:
-        """Decide anew which steps are steep; return whether any changed."""
+        """Update which steps are steep; return whether any changed."""
         missing = np.cumsum(self._joint - self._prices * np.exp(logs), axis=1)[:, :-1]
         slack = _SLACK * self._joint.sum(axis=1, keepdims=True)
         kept = np.where(self._steep * missing <= slack, self._steep, 0)

@@ -1,21 +1,20 @@
-"""Guessing in turns about any mechanism that has a posterior.
+"""Adaptive guessing for any mechanism that has a posterior given revealed coins.
 
 The adaptive guesser goes through the batches that a posterior proposes. It guesses the
 elements whose log-odds, given the output and the coins revealed so far, reach a
-threshold, the surest of a batch first, and learns the coins of all. How many guesses it
-makes, ``R``, and how many of them are right, ``V``, have a distribution that follows
-from the mechanism alone:
+threshold, the most confident of a batch first, and learns the coins of all. The numbers
+of its guesses, ``R``, and of its correct guesses, ``V``, have a distribution that
+follows from the mechanism alone:
 
-- where the distribution of all outputs is known and small, by a walk over all outputs
-  and coins: what is guessed depends on nothing else;
-- elsewhere by playing games, with intervals that hold for any number of them.
+- if the distribution of all outputs is known and small, by a walk over all outputs and
+  coins: the guesses depend on nothing else;
+- otherwise by simulated games, with intervals that hold for any number of them.
 
-What is passed is revealed too, so one game tells what every threshold, and every
-committed number of guesses, would have made of it. That is how a number is planned: on
-games of their own, before the run, the number and the threshold with the best mean
-bound are taken from one half of the games, and what they are worth is read off the
-other half. A guess that was committed to and is not made counts as wrong, so a number
-that is seldom reached shows little.
+Coins are revealed after abstentions too, so one game gives the result for every
+threshold and every committed number of guesses. This is used to plan the number: in
+separate games, before the run, the number and threshold with the best mean bound are
+chosen on one half of the games and evaluated on the other half. A committed guess that
+is not made counts as wrong, so a number that is seldom reached gives a weak bound.
 
 Reference: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
 https://arxiv.org/abs/2503.07199, for counts and a threshold of infinity;
@@ -58,9 +57,9 @@ __all__ = [
 ]
 
 
-_INTERVAL_ALPHA = 0.01  # of the interval of a median, as in theory/gap_levels.py
-_SHARES = np.geomspace(1.0, 1e-3, 25)  # of all coins, that reach a threshold tried
-_ROUNDING = 1e-12  # a loss that equals the threshold must not miss it by its last digit
+_INTERVAL_ALPHA = 0.01  # for the interval of a median, as in theory/gap_levels.py
+_SHARES = np.geomspace(1.0, 1e-3, 25)  # of all coins that reach a candidate threshold
+_ROUNDING = 1e-12  # a loss equal to the threshold must not miss it by rounding
 _NUMBERS_TRIED = 60  # committed numbers that are tried for a threshold
 _Batches: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -68,33 +67,33 @@ _Batches: TypeAlias = tuple[tuple[int, ...], ...]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GameByTurn:
-    """One game: every element in the order in which an adaptive guesser meets it.
+    """One game: all elements in the order in which an adaptive guesser treats them.
 
     Attributes:
-        confidence: The size of its log-odds, given the output and all coins before.
-        right: Whether it fell the likelier way.
+        confidence: Absolute log-odds given the output and all earlier coins.
+        right: Whether the coin has the likelier value.
     """
 
     confidence: NDArray[np.float64]
     right: NDArray[np.bool_]
 
     def reaching(self, threshold: float) -> NDArray[np.bool_]:
-        """Return which of the guesses that reach a threshold are right, in order."""
+        """Return which of the guesses that reach a threshold are correct, in order."""
         return self.right[self.confidence >= threshold]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveGuessing:
-    """What a threshold makes of a mechanism, if coins are revealed in turn.
+    """The outcome of adaptive guessing with a threshold, coins revealed in turn.
 
     Attributes:
         guesses: The expected number of guesses.
-        right: The expected number of right ones.
-        efficacy: The expected share of right ones where any guess is made, E[V / R];
-            None if none ever was.
+        right: The expected number of correct guesses.
+        efficacy: The expected share of correct guesses if any guess is made, E[V / R];
+            None if none ever is.
         silent: The probability that no guess is made.
-        how: How the numbers were found.
+        how: How the numbers were computed.
     """
 
     guesses: Estimate
@@ -112,14 +111,14 @@ def adaptive_guessing(
     rng: np.random.Generator | None = None,
     runs: int = 2000,
 ) -> AdaptiveGuessing:
-    """Return how many guesses a threshold lets through, and how many are right.
+    """Return how many guesses reach a threshold, and how many of them are correct.
 
     Args:
-        mechanism: Offers ``distribution``, ``outputs`` and ``pairs``, for at most 12
+        mechanism: Has ``distribution``, ``outputs`` and ``pairs``, for at most 12
             elements (with ``posterior``, its batches are followed; without, elements
             come one by one); or ``run``, ``posterior`` and ``pairs``.
-        elements: How many elements.
-        threshold: Smallest size of log-odds that is guessed; may be infinite.
+        elements: Number of elements.
+        threshold: Smallest absolute log-odds to guess; may be infinite.
         rng: For simulation only.
         runs: For simulation only.
 
@@ -140,7 +139,7 @@ def adaptive_guessing(
 
 
 def play(posterior: Posterior, bits: NDArray[np.uint8]) -> GameByTurn:
-    """Return a game with these coins: in each batch the surest element comes first.
+    """Return a game with these coins, each batch in order of decreasing confidence.
 
     Example:
         >>> from dpaudit.mechanisms.parity import XorInPairs
@@ -183,16 +182,16 @@ def played_games(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCount:
-    """A committed number of adaptive guesses, and what to expect of it.
+    """A committed number of adaptive guesses, and the expected outcome.
 
     Attributes:
         guesses: How many guesses to commit to.
-        threshold: Smallest size of log-odds to guess.
+        threshold: Smallest absolute log-odds to guess.
         expected: The mean of the lower bound on epsilon.
         median: Its median.
-        made: The expected number of guesses that will be made.
-        short: The probability that fewer than committed to are made.
-        runs: Games that the numbers were read off; as many more were searched.
+        made: The expected number of guesses made.
+        short: The probability that fewer than the committed number are made.
+        runs: Games used for these estimates; as many more were used for the search.
     """
 
     guesses: int
@@ -212,8 +211,8 @@ class PlannedCount:
         return (
             f"commit to {self.guesses} guesses, of log-odds {self.threshold:.4g} or "
             f"more: a bound of {self.expected} on average, median {self.median}; "
-            f"{self.made} guesses made on average, fewer than committed to with chance "
-            f"{self.short}"
+            f"{self.made} guesses made on average, fewer than committed to with "
+            f"probability {self.short}"
         )
 
 
@@ -227,19 +226,19 @@ def plan_count(
     rng: np.random.Generator,
     runs: int = 1000,
 ) -> PlannedCount:
-    """Return the number of adaptive guesses to commit to, for a mechanism of one's own.
+    """Return the number of adaptive guesses to commit to, from simulated games.
 
-    Nothing of it depends on the run that is audited: it is for the design, before the
-    key is drawn, and so are its games.
+    It does not depend on the audited run: both the number and the games belong to the
+    design, before the key is drawn.
 
     Args:
-        mechanism: Offers ``run``, ``posterior`` and ``pairs``.
+        mechanism: Has ``run``, ``posterior`` and ``pairs``.
         elements: Canaries of the audit.
         delta: The delta of the bound.
-        alpha: Probability of the bound being wrong.
-        threshold: Smallest size of log-odds to guess; the best is found if left out.
+        alpha: Probability that the bound is wrong.
+        threshold: Smallest absolute log-odds to guess; by default the best.
         rng: For the games.
-        runs: How many games, half of them for the search.
+        runs: Number of games, half of them for the search.
 
     Example:
         >>> from dpaudit.mechanisms.sets import CountInSets
@@ -279,7 +278,7 @@ def plan_count(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bound:
-    """The bound on counts of adaptive guesses, by the number right."""
+    """The bound for adaptive guesses, by the number correct."""
 
     canaries: int
     delta: float
@@ -291,7 +290,7 @@ class _Bound:
     def at_most(
         self, right: NDArray[np.int64], guesses: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return what the bounds would be without delta, which is never less."""
+        """Return the bounds at delta = 0, which are never smaller."""
         some = np.maximum(right, 1)
         limit = special.betaincinv(some, guesses - some + 1, self.alpha)
         return np.where(right > 0, np.maximum(0.0, special.logit(limit)), 0.0)
@@ -302,27 +301,27 @@ def _epsilon_lower(bound: _Bound, right: int, guesses: int) -> float:
     counts = Counts(
         canaries=bound.canaries, guesses=guesses, correct=right, adaptive=True
     )
-    found = AdaptiveBound().epsilon_lower(counts, delta=bound.delta, alpha=bound.alpha)
-    return found.epsilon_lower
+    lower = AdaptiveBound().epsilon_lower(counts, delta=bound.delta, alpha=bound.alpha)
+    return lower.epsilon_lower
 
 
 def _thresholds(games: list[GameByTurn]) -> list[float]:
-    """Return thresholds to try: quantiles of how sure a guess is."""
+    """Return candidate thresholds: quantiles of the confidence of guesses."""
     confidence = np.concatenate([game.confidence for game in games])
-    found = np.quantile(confidence, 1 - _SHARES, method="lower")
-    return [float(each) for each in np.unique([0.0, *found])]
+    quantiles = np.quantile(confidence, 1 - _SHARES, method="lower")
+    return [float(threshold) for threshold in np.unique([0.0, *quantiles])]
 
 
 class _Try(NamedTuple):
-    """A committed number at a threshold."""
+    """A candidate: a committed number at a threshold."""
 
-    mean: float  # of the bound without delta
+    mean: float  # of the bound at delta = 0
     number: int
     threshold: float
-    middle: int  # the median of the number right
+    middle: int  # the median of the number correct
 
     def shown(self, bound: _Bound) -> float:
-        """Return the mean bound; what delta takes is that of the median."""
+        """Return the mean bound, with the effect of delta taken at the median."""
         right, number = np.array([self.middle]), np.array([self.number])
         pure = float(bound.at_most(right, number)[0])
         return self.mean - pure + bound.at(self.middle, self.number)
@@ -336,7 +335,7 @@ def _best_number(
     for threshold in thresholds:
         made = [game.reaching(threshold) for game in games]
         numbers = _numbers(max(map(len, made)))
-        right = np.array([_right_up_to(each, numbers) for each in made])
+        right = np.array([_right_up_to(game, numbers) for game in made])
         means = bound.at_most(right, numbers).mean(axis=0)
         middles = np.sort(right, axis=0)[len(made) // 2]
         for mean, number, middle in zip(means, numbers, middles, strict=True):
@@ -346,20 +345,20 @@ def _best_number(
             f"no guess reached threshold={thresholds[0]:g} in {len(games)} games; "
             "choose a smaller one, or leave it out"
         )
-    # In falling order of what they can be at most, until none can be better.
-    tried.sort(key=lambda each: -each.mean)
+    # In decreasing order of an upper bound, until no candidate can be better.
+    tried.sort(key=lambda candidate: -candidate.mean)
     best, most = tried[0], -inf
-    for each in tried:
-        if each.mean <= most:
+    for candidate in tried:
+        if candidate.mean <= most:
             break
-        shown = each.shown(bound)
+        shown = candidate.shown(bound)
         if shown > most:
-            best, most = each, shown
+            best, most = candidate, shown
     return best.number, best.threshold
 
 
 def _numbers(most: int) -> NDArray[np.int64]:
-    """Return committed numbers to try: all small ones, and some of the larger."""
+    """Return candidate numbers to commit to: all small ones and some larger ones."""
     if not most:
         return np.zeros(0, np.int64)
     spread = np.geomspace(1, most, _NUMBERS_TRIED).round().astype(np.int64)
@@ -369,16 +368,16 @@ def _numbers(most: int) -> NDArray[np.int64]:
 def _right_up_to(
     right: NDArray[np.bool_], numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return how many of the first so many guesses are right."""
+    """Return how many of the first guesses are correct, for each number of guesses."""
     counts = np.append(0, np.cumsum(right))
     return np.asarray(counts[np.minimum(numbers, len(right))])
 
 
 def _median(draws: NDArray[np.float64]) -> Estimate:
-    """Return the median and two ranks between which the distribution's own median lies.
+    """Return the sample median with a distribution-free 99 % interval for the median.
 
-    It does unless more draws fell on one side of it than fair coins would, but with
-    probability 0.01.
+    Its ends are order statistics: the number of draws on one side of the true median is
+    binomial with probability 1/2.
     """
     ranked, n = np.sort(draws), len(draws)
     few = int(np.searchsorted(special.bdtr(np.arange(n), n, 0.5), _INTERVAL_ALPHA / 2))
@@ -405,16 +404,16 @@ def _guess_distribution(
 
 
 def _orders(mechanism: Enumerable, elements: int) -> dict[_Batches, list[int]]:
-    """Return which outputs are played in which batches."""
+    """Return the columns of outputs that are guessed in the same batches."""
     whole: Any = mechanism
-    found: dict[_Batches, list[int]] = {}
+    columns: dict[_Batches, list[int]] = {}
     for column, output in enumerate(mechanism.outputs(elements)):
         batches: _Batches = tuple((i,) for i in range(elements))
         if hasattr(mechanism, "posterior"):
             proposed = whole.posterior(output).batches()
             batches = tuple(tuple(map(int, batch)) for batch in proposed)
-        found.setdefault(batches, []).append(column)
-    return found
+        columns.setdefault(batches, []).append(column)
+    return columns
 
 
 def _walk(
@@ -423,7 +422,7 @@ def _walk(
     batches: _Batches,
     threshold: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many guesses are made and right, for all coins and outputs."""
+    """Return how many guesses are made and correct, for all coins and outputs."""
     # An axis for each coin, the last element's first, and one for the output.
     cube = probabilities.reshape(*(2,) * elements, -1)
     made, right = (np.zeros(cube.shape, np.int64) for _ in range(2))
@@ -461,14 +460,14 @@ def _exactly(distribution: NDArray[np.float64], how: str) -> AdaptiveGuessing:
 def _measured(made: list[NDArray[np.bool_]], elements: int) -> AdaptiveGuessing:
     r = np.array([len(right) for right in made], np.int64)
     v = np.array([right.sum() for right in made], np.int64)
-    spoken = r > 0
+    some = r > 0
     efficacy = None
-    if spoken.any():
-        efficacy = Estimate.mean(v[spoken] / r[spoken], span=(0.0, 1.0))
+    if some.any():
+        efficacy = Estimate.mean(v[some] / r[some], span=(0.0, 1.0))
     return AdaptiveGuessing(
         guesses=Estimate.mean(r, span=(0.0, elements)),
         right=Estimate.mean(v, span=(0.0, elements)),
         efficacy=efficacy,
-        silent=Estimate.mean(~spoken, span=(0.0, 1.0)),
+        silent=Estimate.mean(~some, span=(0.0, 1.0)),
         how=f"simulation of {len(made)} games, each interval holds with 99 %",
     )

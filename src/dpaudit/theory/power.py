@@ -1,10 +1,9 @@
-"""What an audit can be expected to find, before it is run.
+"""The expected bound and the power of an audit, before it is run.
 
-From the distribution of V, the number of right guesses, follow the mean and the spread
-of the lower bound on epsilon, and the probability that a claim is refuted. More right
-guesses never speak less against a claim, so a claim is refuted from some number of
-right guesses on, and its probability to be refuted is the distribution's mass from
-there.
+The distribution of V, the number of correct guesses, gives the mean and the spread of
+the lower bound on epsilon, and the probability that a claim is refuted. More correct
+guesses are never weaker evidence against a claim, so a claim is refuted from some
+number of correct guesses on, and the power is the mass of the distribution from there.
 
 Reference: docs/explanation/exact-bound.md for the bound and the test.
 """
@@ -32,7 +31,7 @@ _KNOTS = 64
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """What is to be expected of an audit.
+    """The expected outcome of an audit.
 
     Attributes:
         expected_bound: The mean of the lower bound on epsilon.
@@ -46,8 +45,9 @@ class Power:
 
     def __str__(self) -> str:
         return (
-            f"a bound of {self.expected_bound:.3f} on average, give or take "
-            f"{self.spread:.3f}; the claim is refuted with chance {self.refutes:.3f}"
+            f"mean bound {self.expected_bound:.3f} ± {self.spread:.3f} (standard "
+            "deviation over runs); the claim is refuted with probability "
+            f"{self.refutes:.3f}"
         )
 
 
@@ -60,15 +60,15 @@ def power(
     delta: float,
     alpha: float,
 ) -> Power:
-    """Return what the exact bound and the test of a claim can be expected to say.
+    """Return the expected exact bound and the power of the test of a claim.
 
     Args:
-        correct_guesses: The probability of 0, 1, ..., ``guesses`` right.
+        correct_guesses: The probabilities of 0, 1, ..., ``guesses`` correct guesses.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
-        claim: What is tested.
+        claim: The claim that is tested.
         delta: The delta of the bound.
-        alpha: Probability of being wrong, of the bound and of the test.
+        alpha: Significance level of the bound and of the test.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -76,8 +76,8 @@ def power(
         >>> all_right[100] = 1.0
         >>> print(power(all_right, canaries=100, guesses=100, delta=0.0, alpha=0.05,
         ...     claim=PureDP(epsilon=3.0)))
-        a bound of 3.493 on average, give or take 0.000; the claim is refuted with \
-chance 1.000
+        mean bound 3.493 ± 0.000 (standard deviation over runs); the claim is refuted \
+with probability 1.000
     """
     distribution = _checked(correct_guesses, guesses)
     bounds = bounds_by_count(
@@ -100,11 +100,12 @@ def bounds_by_count(
     delta: float,
     alpha: float,
 ) -> NDArray[np.float64]:
-    """Return the exact bound for each number of right guesses that may well occur.
+    """Return the exact bound for each number of correct guesses likely to occur.
 
-    Numbers with a probability below 1e-12 get 0. Of more than 64 others, 64 are
-    computed. In between the bound is the one without delta, in closed form (Clopper and
-    Pearson), less what delta takes, on chords; that moves a mean by less than 1e-5.
+    Numbers with a probability below 1e-12 get 0. Of the others at most 64 are computed.
+    In between, the bound is the one at delta = 0, in closed form (Clopper-Pearson),
+    minus the linearly interpolated effect of delta; that moves a mean by less than
+    1e-5.
 
     Example:
         >>> pmf = np.array([0.0, 0.0, 0.5, 0.5])
@@ -114,24 +115,24 @@ def bounds_by_count(
         array([0.   , 0.   , 0.   , 0.706])
     """
     distribution = _checked(correct_guesses, guesses)
-    seen = np.flatnonzero(distribution > _NEGLIGIBLE)
+    likely = np.flatnonzero(distribution > _NEGLIGIBLE)
 
     def bound(correct: int) -> float:
         counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
-        found = ExactBound().epsilon_lower(counts, delta=delta, alpha=alpha)
-        return found.epsilon_lower
+        lower = ExactBound().epsilon_lower(counts, delta=delta, alpha=alpha)
+        return lower.epsilon_lower
 
-    found = np.zeros(guesses + 1)
-    # Bounds rise with the number right; most of the lower ones are 0.
-    first = least_yes(lambda v: bound(v) > 0, int(seen[0]), int(seen[-1]))
+    bounds = np.zeros(guesses + 1)
+    # Bounds increase with the number correct; most of the lower ones are 0.
+    first = least_yes(lambda v: bound(v) > 0, int(likely[0]), int(likely[-1]))
     if first is None:
-        return found
-    seen = seen[seen >= first]
-    at = np.unique(np.linspace(0, len(seen) - 1, _KNOTS).round().astype(np.int64))
-    pure = special.logit(special.betaincinv(seen, guesses - seen + 1, alpha))
-    taken = pure[at] - [bound(int(v)) for v in seen[at]]
-    found[seen] = pure - np.interp(seen, seen[at], taken)
-    return found
+        return bounds
+    v = likely[likely >= first]
+    knots = np.unique(np.linspace(0, len(v) - 1, _KNOTS).round().astype(np.int64))
+    pure = special.logit(special.betaincinv(v, guesses - v + 1, alpha))
+    delta_effect = pure[knots] - [bound(int(correct)) for correct in v[knots]]
+    bounds[v] = pure - np.interp(v, v[knots], delta_effect)
+    return bounds
 
 
 def _checked(distribution: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:
@@ -143,7 +144,7 @@ def _checked(distribution: NDArray[np.float64], guesses: int) -> NDArray[np.floa
         )
     if not (np.all(distribution >= 0) and abs(distribution.sum() - 1) < 1e-6):
         raise InvalidInputError(
-            "chances must be at least 0 and add up to 1; divide counts of a "
+            "probabilities must be at least 0 and add up to 1; divide counts of a "
             f"simulation by their number, got a sum of {distribution.sum():g}"
         )
     return distribution

@@ -1,19 +1,19 @@
-"""Privacy levels and efficacy by running the mechanism, where no closed form is known.
+"""Privacy levels and efficacy by simulation, for mechanisms without a closed form.
 
-Coins are drawn, the mechanism is run on the data they pick, and its ``log_odds`` say
-how accurately each coin could be guessed from the output, ``p(|l|)``. No guess is
-scored against its coin, so the only randomness is that of the output. The runs are
-independent and each value lies in [1/2, 1], so empirical Bernstein intervals hold for
-any number of runs. Every interval holds with 99 %, each by itself.
+Coins are drawn, the mechanism is run on the data they select, and its ``log_odds`` give
+the accuracy ``p(|l|)`` of the best guess about each coin. No guess is scored against
+its coin, so the only randomness is that of the output. The runs are independent and
+each value lies in [1/2, 1], so empirical Bernstein intervals hold for any number of
+runs. Each interval holds with 99 % confidence separately.
 
-The distributional level is a supremum. At ``delta = 0`` the largest loss that was seen
-is below it, and nothing bounds it from above. At ``delta > 0`` it is where the mean of
-``(1 - (1 + e^epsilon) p(-|l|))_+`` falls to delta. The sample mean ``m`` of numbers in
-[0, 1] strays from its expectation so far that ``runs kl(m, delta)`` exceeds ``ln(2 /
-0.01)`` with a probability of at most 1 % (Chernoff and Hoeffding). The sample mean
-falls as epsilon grows, so the epsilons at which it lies that close to delta are an
-interval, and the true one is among them. The mean is over elements too: for a mechanism
-that treats elements differently it is the level of the average element.
+The distributional level is a supremum. At ``delta = 0`` the largest observed loss is a
+lower bound on it, and there is no upper bound. At ``delta > 0`` it is where the mean of
+``(1 - (1 + e^epsilon) p(-|l|))_+`` falls to delta. For the sample mean ``m`` of numbers
+in [0, 1] with expectation delta, ``runs kl(m, delta)`` exceeds ``ln(2 / 0.01)`` with
+probability at most 1 % (Chernoff and Hoeffding). The sample mean decreases with
+epsilon, so the epsilons at which it is that close to delta form an interval, which
+contains the true one with that confidence. The mean is over elements too: for a
+mechanism that treats elements differently it is the level of the average element.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,18 +42,18 @@ _MOST_LOSSES = 50_000_000
 
 
 class Explained(Mechanism[O], HasLogOdds[O], Protocol[O]):
-    """A mechanism that says what its output tells about each coin."""
+    """A mechanism that gives each coin's log-odds given the output."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """Levels measured over independent runs.
+    """Privacy levels estimated from independent runs.
 
     Attributes:
         distributional: The distributional level, an epsilon.
         average_case: Mean accuracy about the most exposed element.
-        best: Mean accuracy about the best elements, as many as guesses were asked for.
+        best: Mean accuracy about the best elements, as many as guesses.
         average_element: Mean accuracy about all elements.
     """
 
@@ -73,15 +73,15 @@ def simulate(
     runs: int,
     rng: np.random.Generator,
 ) -> Simulation:
-    """Measure the levels of a mechanism.
+    """Return the levels of a mechanism, estimated from independent runs.
 
     Args:
-        mechanism: Runs on data and knows the log-odds of its outputs.
+        mechanism: Runs on data and gives log-odds of coins for its outputs.
         pairs: The two records of each element.
-        elements: How many.
+        elements: Number of elements.
         guesses: How many of the best elements to average over.
         delta: Of the distributional level.
-        runs: How many independent runs, at least 2.
+        runs: Number of independent runs, at least 2.
         rng: Source of coins and of the mechanism's randomness.
     """
     _check_runs(elements, runs)
@@ -121,17 +121,17 @@ def efficacy(
     runs: int,
     rng: np.random.Generator,
 ) -> Estimate:
-    """Measure E[V / R], the efficacy of a guesser, with a 99 % interval.
+    """Return an estimate of the efficacy E[V / R] of a guesser, with a 99 % interval.
 
     Reference: Keinan, Shenfeld and Ligett, "def:ora-efficacy",
     "thm-restated:optimal-efficacy-without-abstentions".
 
     Args:
-        mechanism: What is audited.
+        mechanism: The audited mechanism.
         guesser: Guesses all at once from the output, at least one coin in every run.
         pairs: The two records of each element.
-        elements: How many.
-        runs: How many independent runs, at least 2.
+        elements: Number of elements.
+        runs: Number of independent runs, at least 2.
         rng: Source of coins and of the mechanism's randomness.
     """
     _check_runs(elements, runs)
@@ -174,7 +174,7 @@ def _sizes(mechanism: HasLogOdds[O], output: O, elements: int) -> NDArray[np.flo
 
 
 def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Estimate:
-    """Return where the mean excess falls to delta; misses are ``p(-|l|)``."""
+    """Return the epsilon where the mean excess falls to delta, from ``p(-|l|)``."""
     ranked = np.sort(misses)
     sums = np.concatenate([[0.0], np.cumsum(ranked)])
 
@@ -198,9 +198,9 @@ def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Estimate:
 
 
 def _plausible_means(expected: float, runs: int) -> tuple[float, float]:
-    """Return the least and the largest sample mean that are not too surprising.
+    """Return the smallest and largest plausible sample mean (99 %).
 
-    Zero, or one, if even that would be no surprise.
+    They are clipped to 0 and 1.
     """
     limit = log(2 / _ALPHA) / runs
 

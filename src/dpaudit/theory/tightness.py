@@ -1,30 +1,30 @@
 """Asymptotic tightness of one-run audits, in general and for counts in sets.
 
 One-run auditing of a mechanism ``M`` is asymptotically tight, that is, its bounds reach
-the DP level ``epsilon(M)`` as the number of elements grows, exactly if for every
+the DP level ``epsilon(M)`` as the number of elements grows, if and only if for every
 ``epsilon' < epsilon(M)`` the number of elements with a loss of at least ``epsilon'``
-grows beyond all bounds in probability. Here that number is followed over growing sizes:
-its expectation, and the probability that it is at least ten. Expectation alone is not
+tends to infinity in probability. Here that number is computed for increasing sizes: its
+expectation, and the probability that it is at least ten. Expectation alone is not
 enough: all-or-nothing exposes a share of all elements on average, yet with a fixed
 probability none.
 
-A table is evidence, not proof. The verdict says what the trend shows at the thresholds
-and sizes that were looked at. A loss that only larger thresholds reach, or a trend that
-only sets in at larger sizes, is not seen.
+A table is evidence, not proof. The verdict describes the trend at the given thresholds
+and sizes. A loss that only larger thresholds reach, or a trend that begins only at
+larger sizes, is missed.
 
-For count-in-sets the question is how large sets may grow. A noiseless count of ``s``
-has a loss of ``a`` or more with probability ``exp(-s D(a) + O(log s))``, where ``D(a) =
-ln 2 - H(p(a))`` is below ``ln 2`` for finite ``a`` and rises to it. Hence ``n exp(-s
+For count-in-sets the question is how fast sets may grow. A noiseless count of ``s`` has
+a loss of ``a`` or more with probability ``exp(-s D(a) + O(log s))``, where ``D(a) = ln
+2 - H(p(a))`` is below ``ln 2`` for finite ``a`` and increases to it. Hence ``n exp(-s
 D(a))`` grows for every finite ``a`` if and only if ``limsup s(n) / log2 n <= 1``. (The
-paper prints ``s = o(log n)``. That is enough, but not needed: with ``s = log2(n) / 2``
-the sets whose coins all fell alike hold ``2 sqrt(n)`` elements on average.) At the
-boundary itself, ``s = log2 n``, the number grows like ``n^(1 - D(a) / ln 2)``: at ``a =
-4`` like ``n^0.13``, and at ``a = 8`` like ``n^0.004``, which shows at ``n = 2^4096``
-and not at any size in use.
+paper prints ``s = o(log n)``. That is sufficient, but not necessary: with ``s =
+log2(n) / 2`` the sets whose coins all agree hold ``2 sqrt(n)`` elements on average.) At
+the boundary itself, ``s = log2 n``, the number grows like ``n^(1 - D(a) / ln 2)``: at
+``a = 4`` like ``n^0.13``, and at ``a = 8`` like ``n^0.004``, which shows at ``n =
+2^4096`` but at no practical size.
 
 Numbers are kept as logarithms, so that sizes far beyond floats show the trend. Tails
-are exact up to sets of 2^40; above, the large deviation ``exp(-s D(a))`` stands for
-them, which is off by a factor of the order of ``sqrt(s)``.
+are exact up to sets of 2^40; above, they are approximated by the large deviation
+``exp(-s D(a))``, which is off by a factor of the order of ``sqrt(s)``.
 
 Reference: Keinan, Shenfeld and Ligett, Theorem "Condition for asymptotic tightness of
 ORA" and Proposition "Condition for asymptotic tightness of ORA for count-in-sets",
@@ -57,23 +57,23 @@ __all__ = [
     "tightness",
 ]
 
-MANY = 10  # elements that count as many
+MANY = 10  # so many exposed elements count as many
 _CERTAIN = 1 - 1e-12
-_LEAST_LOG2_EXPECTED = -900.0  # log2 of an expected number that is as good as zero
+_LEAST_LOG2_EXPECTED = -900.0  # log2 of an expected number that is practically zero
 _LOG2_SIZES = (16, 64, 256, 1024, 4096)
 _THRESHOLDS = (1.0, 2.0, 4.0)
-_EXACT_UP_TO = 1 << 40  # larger sets go by their large deviations
+_EXACT_UP_TO = 1 << 40  # larger sets use the large-deviation approximation
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """How many elements have a loss of some size or more.
+    """The number of elements with a loss of at least some threshold.
 
     Attributes:
-        size: Number of elements in all.
-        log2_expected: Logarithm to base 2 of the expected number of them.
-        probability: The probability that there are at least ten.
+        size: Total number of elements.
+        log2_expected: Logarithm to base 2 of the expected number.
+        probability: The probability that it is at least ten.
     """
 
     size: int
@@ -91,9 +91,9 @@ class Tightness:
 
     Attributes:
         thresholds: Sizes of loss, each below the DP level.
-        sizes: Numbers of elements, at least three, rising.
+        sizes: Numbers of elements, at least three, increasing.
         table: For each threshold a row with the exposure at each size.
-        note: What is known beside the table.
+        note: Further information, printed after the table.
     """
 
     thresholds: tuple[float, ...]
@@ -114,9 +114,9 @@ class Tightness:
 
     @property
     def verdict(self) -> bool | None:
-        """Whether the audit looks tight; None if the trend does not tell.
+        """Whether the audit seems tight; None if the trend is unclear.
 
-        Tight if the number grows at every threshold, not tight if it does not at one.
+        Tight if the number grows at every threshold, not if it fails to grow at one.
         """
         trends = [_grows(row) for row in self.table]
         if False in trends:
@@ -144,8 +144,8 @@ def exposure(
     """Return how many elements are exposed at each number of elements.
 
     Args:
-        losses_at: The distribution of losses for a number of elements.
-        threshold: Size of loss from which on an element counts as exposed.
+        losses_at: The loss distribution for a number of elements.
+        threshold: An element with at least this loss counts as exposed.
         sizes: Numbers of elements.
     """
     rows = []
@@ -155,8 +155,8 @@ def exposure(
         probability = levels_from_loss.probability_exposed(
             losses, threshold, at_least=MANY
         )
-        many = log2(expected) if expected > 0 else -inf
-        rows.append(Exposure(size=size, log2_expected=many, probability=probability))
+        mean = log2(expected) if expected > 0 else -inf
+        rows.append(Exposure(size=size, log2_expected=mean, probability=probability))
     return tuple(rows)
 
 
@@ -166,7 +166,7 @@ def tightness(
     thresholds: Sequence[float],
     sizes: Sequence[int],
 ) -> Tightness:
-    """Return the evidence for a mechanism whose distribution of losses is known.
+    """Return the evidence for a mechanism with known loss distribution.
 
     Reference: Keinan, Shenfeld and Ligett, "def:asymptotic-tightness",
     "thm:condition-for-tightness-of-ora-with-abstentions",
@@ -174,9 +174,9 @@ def tightness(
     "cor:ora-is-not-tight-for-aon", "cor:ora-is-not-tight-for-xor".
 
     Args:
-        losses_at: The distribution of losses for a number of elements.
+        losses_at: The loss distribution for a number of elements.
         thresholds: Sizes of loss below the DP level, the largest close to it.
-        sizes: Numbers of elements, at least three, rising.
+        sizes: Numbers of elements, at least three, increasing.
 
     Example:
         >>> from dpaudit.mechanisms.loss_distribution import DiscreteLoss
@@ -198,10 +198,10 @@ def tightness(
 
 
 def _grows(row: tuple[Exposure, ...]) -> bool | None:
-    """Whether the number grows beyond all bounds in probability, by the trend."""
+    """Return whether the trend is that the number tends to infinity in probability."""
     first, second, last = row[-3:]
     rising = first.log2_expected < second.log2_expected < last.log2_expected
-    # Chances below the least float are kept at it, so a trend there means nothing.
+    # Probabilities are cut off at the smallest float, so a trend there means nothing.
     if last.log2_expected < _LEAST_LOG2_EXPECTED:
         return False
     if last.probability < _CERTAIN and last.probability <= second.probability:
@@ -211,7 +211,7 @@ def _grows(row: tuple[Exposure, ...]) -> bool | None:
 
 
 def _power(log2_number: float) -> str:
-    """Return a number, as a power of two if it is very large or small."""
+    """Return a number as text, as a power of two if it is very large or small."""
     if log2_number == -inf:
         return "0"
     if abs(log2_number) < 50:
@@ -225,7 +225,7 @@ class SetSize:
     """How the sets of count-in-sets grow with the number of elements.
 
     Attributes:
-        formula: What is written for it.
+        formula: The size of a set as text.
         at_power: The size of a set among ``2^m`` elements, as a function of ``m``.
         per_log2: The limit of the size divided by ``log2 n``.
     """
@@ -267,7 +267,7 @@ def count_in_sets_tightness(
     thresholds: Sequence[float] = _THRESHOLDS,
     log2_sizes: Sequence[int] = _LOG2_SIZES,
 ) -> Tightness:
-    """Return the evidence for noiseless count-in-sets, up to sizes beyond floats.
+    """Return the evidence for noiseless count-in-sets, for sizes beyond floats too.
 
     Reference: Keinan, Shenfeld and Ligett,
     "prop:condition-for-tightness-of-ora-for-count-in-sets".
@@ -278,7 +278,7 @@ def count_in_sets_tightness(
         log2_sizes: The numbers of elements are two to these powers.
 
     Returns:
-        The evidence; the note says what the sharp condition says.
+        The evidence; the note gives the result of the sharp condition.
 
     Example:
         >>> print(count_in_sets_tightness(SET_SIZES["double-log"], thresholds=[4.0]))
@@ -315,12 +315,12 @@ def _set_exposure(set_size: int, power: int, threshold: float) -> Exposure:
 
 
 def _log_set_tail(set_size: int, threshold: float) -> float:
-    """Return the log of the probability that a noiseless count has such a loss."""
+    """Return the log probability that a noiseless count has at least this loss."""
     p = float(special.expit(threshold))
     if set_size > _EXACT_UP_TO:
         rate = float(special.rel_entr(p, 0.5) + special.rel_entr(1 - p, 0.5))
         return -exp(log(set_size) + log(rate)) if set_size >> 1000 == 0 else -inf
-    # a product that is whole but for rounding must not be rounded up
+    # a product that is a whole number up to rounding must not be rounded up
     least = ceil(set_size * p * (1 - 1e-15))
     return min(0.0, log(2) + log_tails(least, set_size, 0.0)[0])
 
@@ -331,5 +331,5 @@ def _probability_of_many(set_size: int, sets: int, log_q: float) -> float:
     if sets < 1 << 50:
         probabilities = np.array([exp(log_q)])
         return float(binomial_tails.at_least(needed, sets, probabilities)[0])
-    log_mean = log(sets) + log_q  # so many sets, each so rarely: Poisson
+    log_mean = log(sets) + log_q  # many sets, each rarely exposed: Poisson
     return 1.0 if log_mean > 50 else float(special.gammainc(needed, exp(log_mean)))

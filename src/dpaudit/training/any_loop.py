@@ -1,17 +1,17 @@
-"""The audit of any loop that clips, sums and adds noise: hand it the noisy sums.
+"""Audit any loop that clips, sums and adds noise, from its noisy sums.
 
 Canaries live in coordinates that are drawn from the key. Before the loop adds noise to
-a step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
-shows there. Nothing else is asked of the loop, so the sum may come from any framework.
-How the loop samples and clips its own records is not run through. If it says which
-records each sum is of, and what its accountant was told, these are tested; and a probe
-can look at its clipping: it asks the loop's own function for the sums of chosen
-records. Another runs what comes after the noise, which may depend on records through
-the noisy sum alone.
+a step's sum, it adds the canaries of the step; afterwards it passes the noisy sum at
+these coordinates to the audit. Nothing else is required, so the sum may come from any
+framework. Canaries do not pass through the loop's own sampling and clipping. If the
+loop passes the records of each sum and the accountant's parameters, these are tested. A
+sensitivity probe inspects clipping: it asks the loop's own function for the sums of
+chosen records. Another probe runs what comes after the noise, which may depend on
+records only through the noisy sum.
 
-A loop may also say what the sum was before canaries and noise. Real records are then no
-longer in the way: the guesser is one who knows all records but the canaries, and which
-of them were sampled, as an accountant's proof allows. The threat model says so.
+A loop may also pass the sum before canaries and noise. Real records then hide nothing:
+the guesser knows all records but the canaries, and which of them were sampled, as the
+accountant's proof allows. The threat model states this.
 """
 
 from collections.abc import Collection, Mapping
@@ -62,14 +62,14 @@ __all__ = [
 
 
 def noise_watched(coordinates: int, key: Key) -> NDArray[np.int64]:
-    """Return at which of the canaries' coordinates noise is watched, in order.
+    """Return the canary coordinates at which noise is recorded, in order.
 
-    One in each stretch of equal length, so that each array has its share. Which one is
+    There is one in each stretch of equal length, so that every array is covered. It is
     drawn from the key, so that a program cannot know it.
 
     Args:
-        coordinates: How many hold canaries.
-        key: Of the run.
+        coordinates: Number of coordinates with canaries.
+        key: The secret of the run.
 
     Example:
         >>> noise_watched(600, Key(bytes(32)))[:5]
@@ -82,13 +82,13 @@ def noise_watched(coordinates: int, key: Key) -> NDArray[np.int64]:
 
 
 def unit_of(unit: Unit | str) -> Unit | None:
-    """Return whose privacy is audited, as a setting says it: None of records."""
+    """Return the privacy unit as a ``Setting`` stores it: None for records."""
     try:
-        found = Unit(unit)
+        parsed = Unit(unit)
     except ValueError:
         known = " or ".join(repr(str(each)) for each in Unit)
         raise InvalidInputError(f"unit must be {known}, got unit={unit!r}") from None
-    return None if found is Unit.RECORD else found
+    return None if parsed is Unit.RECORD else parsed
 
 
 @final
@@ -97,32 +97,32 @@ class SumsAudit:
 
     Args:
         design: Fixed beforehand; a plan's, or one of your own. Canaries per coordinate
-            are read from its ``setting.per_coordinate``, 1 if it says nothing.
+            are read from its ``setting.per_coordinate``, 1 by default.
         key: The secret of this run; never use one twice.
-        dimension: How many coordinates the sum has.
-        sample_rate: Chance of a record to join a step, when it is its turn; 1 for the
-            full batch.
-        participation: Who participates when, where that is known to everybody: cohorts,
-            cycles, a fixed order; everybody in every step if left out.
+        dimension: Number of coordinates of the sum.
+        sample_rate: Probability that a record that may participate in a step is
+            sampled; 1 for the full batch.
+        participation: The publicly known participation schedule: cohorts, cycles, a
+            fixed order; every record in every step if left out.
         strategy: How the loop's noise is correlated from step to step, if it is: a
             ``Toeplitz`` or a ``Matrix`` of ``dpaudit.dpsgd.strategy``.
-        unit: What a canary stands for, ``"record"`` or ``"user"``: one line of the sum
-            is what one of them put in, and the clipping norm is theirs.
-        knows_real_sums: Whether the loop will say what its sums were without canaries.
-        noise: The noise multiplier that the loop is configured with. Without it
-            nothing is said of which fault would be detected; with ``knows_real_sums``
-            the noise itself is also held against it, and against itself over steps.
-        records: How many records there are to sample from, if the loop will say with
-            each sum which of them are in its batch.
-        unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
-            ``"clipping"`` and ``"interference"`` (what comes after the noise): without
-            a check of these and without this the audit is inconclusive.
+        unit: The privacy unit, ``"record"`` or ``"user"``: a canary stands for one of
+            them, and the clipping norm bounds what one of them adds to the sum.
+        knows_real_sums: Whether the loop will pass its sums without canaries.
+        noise: The noise multiplier that the loop is configured with. Without it the
+            result does not state which fault would be detected; with
+            ``knows_real_sums`` the noise itself is compared with it, and between steps.
+        records: Number of records to sample from, if the loop will pass the batch of
+            each sum.
+        unchecked: Stages you leave unchecked, among ``"sampling"``, ``"gradients"``,
+            ``"clipping"`` and ``"interference"`` (what comes after the noise). A stage
+            that is neither checked nor listed makes the audit inconclusive.
 
     Attributes:
-        coordinates: Where the canaries are, in order; secret until the run is over, and
-            only for what adds canaries and reads the noisy sums.
-        design: As it is committed to: the one given, with what was read.
-        commitment: To publish before training.
+        coordinates: Where the canaries are, in order. Keep them secret until the run is
+            over, except from the code that adds canaries and reads the noisy sums.
+        design: The committed design: the one given, completed from the arguments.
+        commitment: Publish it before training.
 
     Example:
         >>> from dpaudit import ApproxDP, OneRun
@@ -183,17 +183,17 @@ class SumsAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self._knows_real_sums, self._dimension = knows_real_sums, dimension
         self._released = ReleasedModel()
-        self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
+        self._joined: NDArray[np.int64] | None = None  # this step's contributions
 
     @property
     def steps(self) -> int:
-        """How many steps were observed."""
+        """Number of observed steps."""
         return self._audit.likelihood.steps
 
     def contributions(self) -> NDArray[np.int64]:
-        """Return how many included canaries join the coming step at each coordinate.
+        """Return how many included canaries join the next step at each coordinate.
 
-        Secret: add the clipping norm times this to the sum, before noise, and keep it
+        Add the clipping norm times this to the sum, before noise. It is secret: keep it
         from whatever reads the noisy sums.
         """
         self._joined = self._audit.contributions()
@@ -206,14 +206,14 @@ class SumsAudit:
         real_sums: ArrayLike | None = None,
         batch: ArrayLike | None = None,
     ) -> None:
-        """Read what a step's noisy sum shows at the coordinates; this ends the step.
+        """Record a step's noisy sum at ``coordinates``; this ends the step.
 
         Args:
-            noisy_sums: One number for each coordinate, over the clipping norm.
+            noisy_sums: One number for each coordinate, divided by the clipping norm.
             real_sums: The same of the sum before canaries and noise, if the audit was
-                opened with ``knows_real_sums=True``.
-            batch: Numbers of the records that the sum is of, as they were sampled, if
-                the audit was opened with ``records=...``.
+                created with ``knows_real_sums=True``.
+            batch: Indices of the sampled records in the sum, if the audit was created
+                with ``records=...``.
         """
         if (batch is not None) != (self._sampling is not None):
             raise InvalidRunError(
@@ -252,26 +252,26 @@ class SumsAudit:
         records: int = 8,
         seed: int = 0,
     ) -> Sensitivity:
-        """Look how much one record changes the sum, before canaries and noise.
+        """Measure how much one record changes the sum before canaries and noise.
 
-        What is seen is part of the result. Probe at the start, and again at steps that
-        you choose beforehand.
+        The findings are added to the result. Probe at the start, and again at steps
+        that you choose beforehand.
 
         Args:
             clipped_sum: The loop's own function from a batch to the sum of its records'
                 clipped gradients; it may also take ``keep`` and ``scale``. See
                 ``dpaudit.training.probe.probe_sum``.
             batch: Real records, a dozen is enough; arrays with one row for each.
-            norm: The clipping norm, over what the sum is divided by, if it is divided.
-            records: How many of them leave, one at a time.
-            seed: Decides which.
+            norm: The clipping norm, divided by the sum's divisor if it has one.
+            records: How many of them are removed, one at a time.
+            seed: Selects which.
         """
 
         @wraps(clipped_sum)
         def whole(*arguments: Tree, **given: Tree) -> Tree:
-            found = clipped_sum(*arguments, **given)
-            self._check_size("clipped_sum", found)
-            return found
+            sums = clipped_sum(*arguments, **given)
+            self._check_size("clipped_sum", sums)
+            return sums
 
         return self._audit.probed(
             probe_sum(whole, batch, norm=norm, records=records, seed=seed)
@@ -280,28 +280,28 @@ class SumsAudit:
     def probe_update(
         self, update: Update, batch: Tree, *, noisy_sum: Tree = None
     ) -> UpdateReport:
-        """Look whether what a step leaves depends on records past the noise.
+        """Check that a step's result depends on records only through the noisy sum.
 
         The loop's own code from the noisy sum on is run thirteen times, on batches of
-        other records and on one with a record fewer, all with the same noisy sum. All
-        that it returns must be equal, bit for bit. What is seen is part of the result.
-        Probe at the start, and again at steps that you choose beforehand.
+        different records and on one with a record fewer, all with the same noisy sum.
+        All that it returns must be equal, bit for bit. The findings are added to the
+        result. Probe at the start, and again at steps that you choose beforehand.
 
-        What ``update`` does not return is not seen, nor what the loop does before it
-        begins, nor records that are not in ``batch``.
+        What ``update`` does not return is not checked, nor what the loop does before
+        it, nor records that are not in ``batch``.
 
         Args:
-            update: Takes a batch and a noisy sum. Returns all that the step leaves: the
-                parameters, the optimizer's state, learning rate, clipping norm,
-                counters and whatever else steers later steps, as a tree of arrays and
-                numbers. Each call must begin from the same state, so that what it
-                changes in place must be a copy. It may also take ``keep``, a Boolean
-                array that says which rows count; otherwise a record is really taken
-                out. A size of the batch that is public is taken from elsewhere.
+            update: Takes a batch and a noisy sum. Returns the whole state after the
+                step: the parameters, the optimizer's state, learning rate, clipping
+                norm, counters and whatever else steers later steps, as a tree of arrays
+                and numbers. Each call must begin from the same state, so copy what it
+                changes in place. It may also take ``keep``, a Boolean mask of the rows
+                that count; otherwise a record is really removed. A public batch size
+                must not be computed from the batch.
             batch: Real records, a dozen is enough: a tree of arrays with one row for
-                each. Half of them are in a batch.
-            noisy_sum: As the loop has it after the noise; a vector of the dimension,
-                with standard normal numbers, if left out.
+                each. Each call is given half of them.
+            noisy_sum: In the form that the loop has after the noise; a standard normal
+                vector of the dimension if left out.
         """
         if noisy_sum is not None:
             self._check_size("noisy_sum", noisy_sum)
@@ -314,9 +314,9 @@ class SumsAudit:
             other = mapped(value, lambda leaf: 2 * leaf + 1) if second else value
             return update(some, other, **given)
 
-        found = probe_update(run, batch, function=update, name="update")
-        self._audit.add(*found.findings)
-        return found
+        report = probe_update(run, batch, function=update, name="update")
+        self._audit.add(*report.findings)
+        return report
 
     def _check_size(self, name: str, found: Tree) -> None:
         size = sum(int(np.prod(np.shape(part))) for _, part in named_leaves(found))
@@ -328,7 +328,7 @@ class SumsAudit:
             )
 
     def after_step(self, parameters: Tree) -> None:
-        """Take note of the parameters that a step left, once they are updated.
+        """Record the parameters after a step's update.
 
         Call it after each step; ``finish(released=...)`` compares with the last.
 
@@ -338,20 +338,20 @@ class SumsAudit:
         self._released.after_step(parameters, steps=self.steps)
 
     def save(self, path: str | Path) -> None:
-        """Write what was seen so far to a file that holds no key."""
+        """Write the observations so far to a file; it does not contain the key."""
         self._audit.save(path, self._sampling and self._sampling.saved())
 
     def resume(self, path: str | Path) -> None:
-        """Go on from a file that ``save`` wrote, with the same key and design."""
+        """Continue from a file that ``save`` wrote, with the same key and design."""
         state = self._audit.read_state(path)
         self._audit.resume(state)
         if self._sampling is not None:
             self._sampling.restore(state)
 
     def add(self, *found: Finding) -> None:
-        """Take note of what else was observed, for the result.
+        """Add further findings to the result, for example steps made without the audit.
 
-        Such as steps that were made without the audit; a checkpoint keeps it.
+        A checkpoint keeps them.
 
         Args:
             found: Made by the functions of ``dpaudit.game.findings``.
@@ -365,19 +365,19 @@ class SumsAudit:
         accounted: "History | None" = None,
         released: Tree = None,
     ) -> Result:
-        """Guess, and judge.
+        """Guess the coins, test the claims and return the result.
 
         Args:
-            claim: What an accountant stands for, if a whole curve is known and it is
-                not that of ``accounted``.
-            accounted: What the accountant was told: noise multiplier, sampling rate and
-                number of steps, as often as they changed. Its whole curve is tested,
+            claim: The accountant's privacy curve, if it is known and not that of
+                ``accounted``.
+            accounted: The accountant's history: noise multiplier, sampling rate and
+                number of steps, one entry for each change. Its whole curve is tested,
                 and the steps that were made are compared with it.
-            released: The parameters that are released, if ``after_step`` was told what
-                each step left.
+            released: The parameters that are released, if ``after_step`` was called
+                after each step.
         """
         self._audit.check_observed()
-        found = [
+        findings = [
             *checks_of_sums(
                 noise=bool(self._noise),
                 call="SumsAudit(..., knows_real_sums=True, noise=...)",
@@ -396,7 +396,7 @@ class SumsAudit:
             rate = max(float(each) for _, each, _ in accounted)
             if self._participation is None and self._strategy is None:
                 noise = noise_of_steps(accounted, self.steps)
-                found += history_compared(
+                findings += history_compared(
                     accounted, steps=self.steps, noise=self._stated, rate=self._rate
                 )
         if self._sampling is not None:
@@ -406,8 +406,8 @@ class SumsAudit:
                 separation=turns.every if turns else 1,
                 most=turns.participations(self.steps) if turns else None,
             )
-            found += [*checked, *wrong]
-        return self._audit.finish(claim=claim, findings=found, accounted_noise=noise)
+            findings += [*checked, *wrong]
+        return self._audit.finish(claim=claim, findings=findings, accounted_noise=noise)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:

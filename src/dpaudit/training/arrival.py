@@ -1,22 +1,22 @@
-"""Did the canaries arrive? A control that costs nothing.
+"""Sanity check: regress the noisy sums on the canaries that joined.
 
-Whoever put canaries into the sums knows how many joined each step at each coordinate.
-If they arrived, the noisy sums answer to that: where one more joins, the sum is higher
-by one clipping norm. So the slope of the noisy sums on what joined must be 1. A slope
-of 0 says that nothing arrived, and then "not refuted" says nothing; -1 that the sign is
-wrong, 100 or 0.01 the scale, 0.5 that half was lost on the way.
+The side that inserts canaries knows how many joined each step at each coordinate. If
+the canaries arrived, the sum is higher by one clipping norm where one more joins, so
+the slope of the noisy sums on the joins is 1. A slope of 0 means that nothing arrived,
+and then "not refuted" means nothing; -1 means that the sign is wrong, 100 or 0.01 the
+scale, 0.5 that half was lost.
 
-Joins are taken less their mean over the coordinates of a step, so that what all
-coordinates share, such as a common part of real gradients, does not count. Under noise
-that is correlated from step to step, sums and joins are both multiplied by the strategy
-first: noise is independent then, and the slope as sure as it can be. The error of
-the slope is made of what is left at each coordinate over all steps: noise that a faulty
-program repeats from step to step, or real gradients that stay, widen it.
+Joins are centred over the coordinates of a step, so that what all coordinates share,
+such as a common part of real gradients, does not count. If noise is correlated from
+step to step, sums and joins are both multiplied by the strategy first: the noise is
+then independent, and the slope as precise as possible. The standard error is computed
+from the residuals at each coordinate summed over all steps: noise that a faulty program
+repeats from step to step, or real gradients that stay, widen it.
 
-All of it is kept on the side that knows the coins, is looked at only once the game is
-closed, and never reaches the guesser. It does not touch the chance of refuting a true
-claim, which is over all runs, void ones included: a void run is spent, and whoever runs
-again until one is not void has another chance of being wrong than alpha.
+All of this is kept on the side that knows the coins, is read only after the game is
+closed, and never reaches the guesser. It does not affect the probability of refuting a
+true claim, which is over all runs, invalid ones included: an invalid run is spent, and
+repeating runs until one is valid has another error probability than alpha.
 """
 
 import secrets
@@ -42,12 +42,12 @@ _SEALED: Final = "arrival"
 
 @final
 class Arrivals:
-    """Gathers how noisy sums answer to what joined; knows the coins.
+    """Accumulates the regression of noisy sums on joins; knows the coins.
 
     Args:
-        coordinates: How many coordinates are read here.
-        key: Of the run; what is saved is sealed with it, as it tells the coins.
-        by_program: Whether the program itself puts the canaries into the sums.
+        coordinates: Number of coordinates that are read here.
+        key: Of the run; what is saved is sealed with it, as it reveals the coins.
+        by_program: Whether the program itself adds the canaries to the sums.
         strategy: How noise is correlated from step to step, if it is.
 
     Example:
@@ -80,15 +80,15 @@ class Arrivals:
         """Add one step.
 
         Args:
-            sums: The noisy sum at each coordinate, over the clipping norm, less what
-                real records put there as far as that is known.
-            joined: What the canaries put there, likewise over the clipping norm.
+            sums: The noisy sum at each coordinate, over the clipping norm, less the
+                real records' part as far as it is known.
+            joined: The canaries' part, also over the clipping norm.
         """
         self._steps += 1
         finite = np.isfinite(sums)
         sums = np.where(finite, sums, 0.0)
         if self._correlated:
-            # What is no number is as if nothing had come and nothing had joined.
+            # A sum that is not finite counts as a sum of 0 that nothing joined.
             sums = self._of_sums.add(sums)
             joined = self._of_joins.add(np.where(finite, joined, 0.0))
         more = np.where(finite, joined - joined.mean(), 0.0)
@@ -100,10 +100,10 @@ class Arrivals:
     ) -> SignalRecovery | None:
         """Return the slope with its error; None if nothing joined.
 
-        Only for after the game: it says something about the coins.
+        Only for after the game: it reveals something about the coins.
 
         Args:
-            gathered: From the numbers of this rank's coordinates to those of all.
+            gathered: Maps the numbers of this rank's coordinates to those of all ranks.
         """
         products, squares = (gathered(each) for each in self._sums)
         whole = float(squares.sum())
@@ -121,8 +121,8 @@ class Arrivals:
         )
 
     def saved(self) -> State:
-        """Return what was gathered, in a form that only the key can read."""
-        # A number of its own for every save: no two are sealed alike.
+        """Return the state, in a form that only the key can read."""
+        # A new number for every save, so that no two use the same key stream.
         number = secrets.randbits(63)
         plain = self._kept().tobytes()
         return {
@@ -131,7 +131,7 @@ class Arrivals:
         }
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         steps, number = saved_counts(saved, f"{_SEALED}.steps", 2)
         sealed = saved.get(_SEALED)
         if (
@@ -156,6 +156,6 @@ class Arrivals:
         self._of_sums.step = self._of_joins.step = steps
 
     def _kept(self) -> Floats:
-        """Return all that is gathered, in rows of coordinates."""
+        """Return the whole state, in rows of coordinates."""
         recent = (self._of_sums.recent, self._of_joins.recent)
         return np.concatenate([self._sums, *recent])

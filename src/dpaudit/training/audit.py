@@ -1,20 +1,21 @@
-"""The life of one audit of training: opened, shown noisy sums, saved, closed.
+"""The core of an audit of training, the same for every framework.
 
-Whoever audits a training holds one of these and adds two things: where canaries go into
-the sums, and where noisy sums come out. The rest is the same for every framework. The
-design is completed with what was read of the training, and committed to. The key's
-draws say which canaries join a step; the noisy sums of each step are kept as
-likelihoods; at the end the guesser guesses, and the game is judged.
+An adapter for a framework holds a ``TrainingAudit`` and adds two things: where canaries
+enter the sums, and where noisy sums are read. The design is completed with the run's
+configuration, and committed to. Draws from the key decide which canaries join a step;
+the noisy sums of each step are accumulated as likelihoods; at the end the guesser
+guesses, and the claims are tested.
 
-Its two halves do not know each other. ``draws`` knows the coins, and is for what puts
-canaries in. ``reading`` is all that the guesser keeps of the sums; no coin can be
-reached from it. Only the audit holds both, so what reads sums must not hold the audit.
+The two halves do not know each other. ``draws`` knows the coins, and is for the code
+that inserts canaries. ``likelihood`` is all that the guesser keeps of the sums; it
+holds no reference to a coin. Only the audit holds both, so code that reads sums must
+not hold the audit.
 
-A state in a file is plain arrays, without pickle and without the key. It holds what the
-guesser has seen so far and the commitment, which binds it to its key and design; a
-state of another audit is refused. It tells neither coins nor coordinates: what the
-noisy sums showed is sealed with the key, as whoever made the noise could look up where
-it was read, and so is how they answered to the coins (``arrival``).
+A saved state is plain arrays, without pickle and without the key. It holds the
+guesser's observations so far and the commitment, which binds it to its key and design;
+the state of another audit is refused. It reveals neither coins nor coordinates: the
+observations are sealed with the key, because a program that made the noise could
+recognise where it was read, and so is the regression on the coins (``arrival``).
 """
 
 import secrets
@@ -75,10 +76,15 @@ Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 _FORMAT: Final = "dpaudit.training.1"
 _CONFIGURED: Final = "configured"
 _OBSERVED: Final = "observed"
-_SEEN: Final = "seen."  # begins the names of what the guesser has seen
+_SEEN: Final = "seen."  # prefix of the names of the guesser's observations
 _SEEN_NUMBER: Final = "seen number"
-_STATUSES: Final = (  # in which a result takes up what was found
-    (Status.NOT_CHECKED, Status.TESTED, Status.INSPECTED),
+_STATUSES: Final = (  # of checks, faults, sanity checks and remarks
+    (
+        Status.NOT_CHECKED,
+        Status.TESTED,
+        Status.INSPECTED,
+        Status.NOT_APPLICABLE,
+    ),
     (Status.FAULT,),
     (Status.PASSED, Status.INCONCLUSIVE, Status.INVALID_RUN),
     (Status.NOTED,),
@@ -88,7 +94,7 @@ _OF_NUMPY: Final = ("file", "allow_pickle")  # arguments of what writes the file
 
 
 def per_coordinate(design: Design) -> int:
-    """Return how many canaries a design puts at each coordinate: 1 if it is silent."""
+    """Return how many canaries a design puts at each coordinate; 1 by default."""
     _validate.kind("design", design, Design)
     size = design.setting.per_coordinate or 1
     if design.canaries % size:
@@ -106,45 +112,45 @@ def _numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def coordinates_needed(design: Design) -> int:
-    """Return how many coordinates the canaries of a design need."""
+    """Return the number of coordinates that the canaries of a design need."""
     size = per_coordinate(design)
     return design.canaries // size
 
 
 @final
 class TrainingAudit:
-    """One audit of one training, from its opening to its result.
+    """One audit of one training run, from its opening to its result.
 
     Args:
         design: Fixed beforehand.
         key: The secret of this run; never use one twice.
-        sample_rate: Chance of a canary to join a step, where the draws decide.
-        observed_setting: What was read of the training, for the record.
-        knows_real_sums: Whether the guesser knows what real records put into the sums.
-        sampling: How the guesser believes that canaries join steps; as the draws do if
+        sample_rate: Probability that a canary joins a step, where the draws decide.
+        observed_setting: The run's configuration as read from it, for the record.
+        knows_real_sums: Whether the guesser knows the real records' part of the sums.
+        sampling: How the guesser assumes that canaries join steps; as in the draws if
             left out.
         local_coordinates: Numbers of the coordinates that are read on this rank; all of
             them if left out.
-        groups: For each of these a number; those of one number are alike in noise and
-            in what real gradients leave there. All are alike if left out.
-        by_program: Whether the program itself, and not the audit, puts the canaries
-            into the sums, as it does with records.
-        watched: For each coordinate whose noise will be handed to ``watch_noise``, the
-            name of its parameter; empty if noise cannot be told from the rest.
+        groups: A group number for each of these; a group shares its noise and the
+            effect of real gradients. One group if left out.
+        by_program: Whether the program itself, and not the audit, adds the canaries to
+            the sums, as it does with records.
+        watched: For each coordinate whose noise will be passed to ``watch_noise``, the
+            name of its parameter; empty if noise cannot be separated from the rest.
         types: For each of these the name of the floating-point type in which sums are
             kept; one for all if left out.
-        participation: Whose turn it is to join a step; everybody's if left out.
+        participation: The participation schedule; all in every step if left out.
         strategy: How noise is correlated from step to step, if it is.
-        unchecked: What the user does without, among ``"sampling"``, ``"gradients"``,
-            ``"clipping"`` and ``"interference"``. What is not checked and not named
-            here makes the audit inconclusive.
+        unchecked: Stages the user leaves unchecked, among ``"sampling"``,
+            ``"gradients"``, ``"clipping"`` and ``"interference"``. A stage that is
+            neither checked nor listed makes the audit inconclusive.
 
     Attributes:
-        draws: Who joins a step. Secret; not for what reads the sums.
+        draws: Which canaries join a step. Secret; not for code that reads the sums.
         likelihood: What the guesser keeps of the sums.
-        guard: Runs whatever the audit hooks into the training.
-        design: As it is committed to: the one given, with what was read.
-        commitment: To publish before training.
+        guard: Runs the audit's hooks in the training run.
+        design: The committed design: the one given, with the run's configuration.
+        commitment: Publish it before training.
 
     Example:
         >>> from dpaudit import ApproxDP, OneRun
@@ -238,7 +244,7 @@ class TrainingAudit:
         )
 
     def contributions(self) -> NDArray[np.int64]:
-        """Return how many included canaries join the coming step at each coordinate.
+        """Return how many included canaries join the next step at each coordinate.
 
         Secret, as the draws are.
         """
@@ -253,17 +259,17 @@ class TrainingAudit:
         noise: float | None = None,
         clip: float | None = None,
     ) -> None:
-        """Read what a step's noisy sum shows; this ends the step.
+        """Record a step's noisy sum; this ends the step.
 
         Args:
-            sums: The noisy sum at each coordinate, over the clipping norm, less what
-                real records put there as far as that is known.
-            joined: What the canaries put there, likewise over the clipping norm. The
-                guesser never learns it.
-            scale: The noise at each coordinate, if it is not for the guesser to
-                measure.
-            noise: The noise multiplier that this step was configured with, if it is
-                stated. For the record; the guesser never learns it.
+            sums: The noisy sum at each coordinate, over the clipping norm, less the
+                real records' part as far as it is known.
+            joined: The canaries' part, also over the clipping norm. The guesser never
+                learns it.
+            scale: The standard deviation of the noise at each coordinate; the guesser
+                measures it if left out.
+            noise: The configured noise multiplier of this step, if it is stated. For
+                the record; the guesser never learns it.
             clip: The clipping norm, likewise.
         """
         self._run.seen()
@@ -278,11 +284,11 @@ class TrainingAudit:
         multiplier: float,
         sums: Sequence[NDArray[np.float64]],
     ) -> None:
-        """Take note of the noise of a step; the guesser never learns it.
+        """Record the noise of a step; the guesser never learns it.
 
         Args:
-            noise: What was added at each watched coordinate, over the clipping norm.
-            multiplier: The standard deviation that was stated for it.
+            noise: The noise added at each watched coordinate, over the clipping norm.
+            multiplier: Its stated standard deviation.
             sums: The sums before and after noise that it was read from, as the program
                 kept them, over the clipping norm.
         """
@@ -290,9 +296,9 @@ class TrainingAudit:
         self._noise.observe(noise, multiplier, sums)
 
     def add(self, *found: Finding) -> None:
-        """Take note of what was observed while training went on; checkpoints keep it.
+        """Add findings made during training; checkpoints keep them.
 
-        A fault that was found before is not noted again.
+        A fault that was found before is not added again.
 
         Args:
             found: Made by the functions of ``dpaudit.game.findings``.
@@ -303,22 +309,22 @@ class TrainingAudit:
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """What was found to be wrong so far, besides by canaries and noise."""
+        """The faults found so far, besides by canaries and noise."""
         return tuple(each for each in self._observed if each.status is Status.FAULT)
 
     def probed(self, found: Sensitivity) -> Sensitivity:
-        """Take note of what a probe found, and return it."""
+        """Add the findings of a probe, and return its report."""
         self.add(*found.checks, *found.faults)
         return found
 
     def save(self, path: str | Path, more: State | None = None) -> None:
-        """Write what was seen so far to a file that holds no key.
+        """Write the observations so far to a file; it does not contain the key.
 
         The file is replaced as a whole or not at all.
 
         Args:
             path: The file.
-            more: What else the holder needs to go on, under names of its own.
+            more: Further state that the caller needs to resume, under other names.
         """
         number = secrets.randbits(63)  # a new one for every save
         seen = self._sealed(self.likelihood.saved(), number)
@@ -367,7 +373,7 @@ class TrainingAudit:
         return state
 
     def resume(self, state: State) -> None:
-        """Go on from a state."""
+        """Continue from a state that ``read_state`` returned."""
         self.guard.restore(state)
         plain = unpacked(state, _OBSERVED, {"findings"})["findings"]
         self._observed = list(decode(tuple[Finding, ...], plain, "findings"))
@@ -386,7 +392,7 @@ class TrainingAudit:
         self._run.resumed()
 
     def _sealed(self, state: State, number: int) -> State:
-        """Return arrays that only the key can read; sealed once more they are plain."""
+        """Return arrays sealed with the key; sealing twice restores them."""
         return {
             name: self._key.sealed(
                 f"{_SEEN}{name}", number, np.frombuffer(array.tobytes(), np.uint8)
@@ -397,7 +403,7 @@ class TrainingAudit:
         }
 
     def check_observed(self, gather: Gather | None = None) -> None:
-        """Refuse to judge what was not observed; all ranks refuse alike."""
+        """Refuse to finish if no step was observed; all ranks refuse together."""
         steps = np.array([self.likelihood.steps])
         if (steps if gather is None else gather(steps)).min() > 0:
             return
@@ -422,21 +428,21 @@ class TrainingAudit:
         unmodelled: Finding | None = None,
         reported: float | None = None,
     ) -> Result:
-        """Guess, and judge.
+        """Guess the coins, test the claims and return the result.
 
         Args:
-            claim: What the accountant stands for, as far as it is known.
-            findings: What was observed besides by canaries, noise and probes: how
-                stages were checked, what is wrong, sanity checks and remarks, told
-                apart by their status. A stage that is not among them was not checked.
-            gather: From numbers of the coordinates that are read here to those of all
+            claim: The accountant's privacy curve, as far as it is known.
+            findings: Findings besides those by canaries, noise and probes: checks of
+                stages, faults, sanity checks and remarks, distinguished by their
+                status. A stage without a finding was not checked.
+            gather: Maps numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
-            accounted_noise: The noise multiplier of each step by the accountant, as far
-                as it is known: what noise is compared with.
-            unmodelled: What about the canaries of this run no forecast allows for, such
-                as that some did not arrive.
+            accounted_noise: The accountant's noise multiplier of each step, as far as
+                it is known: the noise is compared with it.
+            unmodelled: A property of this run's canaries that the forecast does not
+                model, such as that some did not arrive.
             reported: The epsilon that the framework's own accountant reports at the
-                design's delta, if it was asked.
+                design's delta, if it is known.
         """
         if claim is not None and not isinstance(claim, Guarantee):
             raise InvalidInputError(
@@ -449,8 +455,8 @@ class TrainingAudit:
             stopped = stopped or (_ANOTHER_STOPPED,)
         of_noise: Found = ((), (), ())
         if self._noise is not None:
-            # Not gathered: every rank reads the noise of the sum over all of them, at
-            # the same coordinates, which would be found to repeat each other.
+            # Not gathered: every rank reads the noise of the same overall sum at the
+            # same coordinates, so gathered rows would be reported as repeated noise.
             of_noise = self._noise.found(accounted_noise)
         if gather is None:
             played = guess(self._referee, self.likelihood.log_likelihood())
@@ -460,7 +466,7 @@ class TrainingAudit:
             signal = self._arrivals.found(gather)
         self._run.judge(played.transcript)
         known = [*findings]
-        # What an adapter did not check is said first: a probe says more about it.
+        # Checks that an adapter did not make come first, so that probes override them.
         later = [each for each in known if each.status is not Status.NOT_CHECKED]
         first = [each for each in known if each.status is Status.NOT_CHECKED]
         checks, faults, sanity, remarks = (
@@ -490,18 +496,18 @@ class TrainingAudit:
         )
 
     def _guess_together(self, gather: Gather) -> GuessedGame:
-        """Guess the surest canaries of all ranks; each hands over its own surest."""
+        """Guess the most confident canaries of all ranks, from each rank's own."""
         size = per_coordinate(self.design)
         odds = canary_log_odds(self.likelihood.log_likelihood())
         best, _ = most_likely(odds, guesses=self.design.guesses)
         canaries = self._local_coordinates[best // size] * size + best % size
-        index, surest = gather(canaries), gather(odds[best])
+        index, best_odds = gather(canaries), gather(odds[best])
         order = np.argsort(index)  # ties go to the smaller number, as on one rank
-        return guess_among(self._referee, index[order], surest[order])
+        return guess_among(self._referee, index[order], best_odds[order])
 
 
 _CLOSE: Final = 1e-9  # relative
-_ABOUT: Final = 0.01  # rates that differ by less show about the same
+_SAME_RATE: Final = 0.01  # rates that differ by less have about the same likelihood
 
 
 def _as_run(
@@ -512,9 +518,9 @@ def _as_run(
     participation: Participation | None,
     strategy: Strategy | None,
 ) -> Setting:
-    """Return a design's setting, completed with what was read of the run.
+    """Return a design's setting, completed with the configuration of the run.
 
-    The forecasts of a plan for a run of another rate or noise are left out.
+    A plan's forecasts for a run with another rate or noise are left out.
     """
     planned = design.setting
     same = all(
@@ -535,7 +541,7 @@ def _schedule(
     participation: Participation | None,
     strategy: Strategy | None,
 ) -> Setting:
-    """Return who participates when, how noise is correlated, and what that equals."""
+    """Return the schedule and strategy, with what they equal if noise is known."""
     if participation is None and strategy is None:
         return Setting()
     noise = observed.noise or planned.noise
@@ -556,7 +562,7 @@ def _configured_rate(drawn: float, sampling: Sampling | None) -> float | None:
     if sampling is None:
         return drawn
     if not isinstance(sampling, Poisson) or not isclose(
-        drawn, sampling.rate, rel_tol=_ABOUT
+        drawn, sampling.rate, rel_tol=_SAME_RATE
     ):
         return None
     return min(drawn, sampling.rate)

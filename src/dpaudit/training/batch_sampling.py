@@ -1,8 +1,8 @@
-"""Are batches Poisson samples at the rate accounted for? Record counts tell.
+"""Test from record counts whether batches are Poisson samples at the accounted rate.
 
-An accountant that amplifies by sampling assumes that each of n records is in each of T
-batches independently of all else, with a probability of at most q. A batch that holds a
-record twice breaks that whatever the probability. The rest shows in eight tests:
+An accountant that uses amplification by sampling assumes that each of n records is in
+each of T batches independently of all else, with a probability of at most q. A batch
+that holds a record twice violates this with certainty. Eight tests detect the rest:
 
 - *Rate*: all T batches together hold at most Bin(nT, q) records.
 - *Repeated*: two batches of b records or more are equal with a probability of at most
@@ -18,17 +18,17 @@ record twice breaks that whatever the probability. The rest shows in eight tests
   come in groups), a < 0 those that vary too little (batches of a fixed size).
 - *In turns*: whatever r, at most Bin(n, max over r of P[k <= Bin(T, r) <= k + 1])
   records are in k or k + 1 batches. Under shuffling all are, with k = qT rounded down.
-- *Apart*: given their sizes, what consecutive batches have in common is independent and
-  hypergeometric, so a sum of independent Bernoulli variables, of which there are as
-  many as records in the smaller batch; by Hoeffding (1956) its lower tail is at most
-  that of a binomial with as many trials in all and the same mean.
+- *Apart*: given the sizes, the overlaps of consecutive batches are independent and
+  hypergeometric, so each is a sum of as many independent Bernoulli variables as the
+  smaller batch has records; by Hoeffding (1956) the lower tail of their total is at
+  most that of a binomial with the same number of trials and the same mean.
 
-The first four hold for rates below q, unlike in records and steps, so that less than
-was accounted for is no fault; where the accounted rate varies, q is the largest.
-*Sizes* and *in turns* are for one rate, and not made if it varies; where nobody says
-whether it does, sizes that vary too much are no fault. Each test has an
-equal part of sampling's share of ``FALSE_POSITIVE_RATE``. After a repeated batch, or
-too high a rate, no fault is made of what that brings about.
+The first four hold for any rates below q, even if they differ between records and
+steps, so a rate below the accounted one is no fault; where the accounted rate varies,
+q is the largest. *Sizes* and *in turns* assume one rate and are skipped if it varies;
+if it is unknown whether it does, sizes that vary too much are no fault. Each test has
+an equal part of sampling's share of ``FALSE_POSITIVE_RATE``. After a repeated batch or
+too high a rate, their consequences are not reported as further faults.
 """
 
 from array import array
@@ -62,8 +62,8 @@ _Sizes: TypeAlias = NDArray[np.int64]
 
 _PARTS: Final = 8 / SAMPLING_SHARE  # of the rate, of which each test has one
 _TAILS: Final = (0.2, 0.05, 0.01, 0.001)  # shares of records; and one record
-_FAR: Final = 10.0  # standard deviations from which on sizes count alike
-_TINY: Final = 1e-300  # 0 is for faults that no chance is involved in
+_FAR: Final = 10.0  # standard deviations at which the score of a size is capped
+_TINY: Final = 1e-300  # a probability of 0 marks faults without any randomness
 _IN_TURN: Final = ("alike", "turns", "apart")  # tests that shuffling fails
 _STATE: Final = "batch_sampling"
 
@@ -71,7 +71,7 @@ _STATE: Final = "batch_sampling"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tested:
-    """A test: the log of its p-value, and the fault that it would be."""
+    """A test: the log of its p-value, and the fault that it reports if it fails."""
 
     log_p: float
     code: str
@@ -87,13 +87,13 @@ class _Tested:
 
 @final
 class BatchSampling:
-    """Counts the records of batches, and tests whether they are Poisson samples.
+    """Counts how often records are in batches, and tests for Poisson sampling.
 
     It keeps eight bytes for each record, thirty-two for each batch, and the last batch.
 
     Args:
-        records: How many records there are, numbered from 0. None if that is not known;
-            then nothing is tested that needs a probability.
+        records: Number of records, numbered from 0. None if it is not known; then the
+            tests that need a probability are skipped.
 
     Attributes:
         records: As given.
@@ -116,26 +116,26 @@ class BatchSampling:
         self._sizes, self._digests = array("q"), array("Q")
         self._common = array("q")  # records in common with the batch before
         self._last = np.zeros(0, np.int64)
-        self._times = 0  # the most that a record was in one batch
+        self._times = 0  # the most occurrences of a record in one batch
         self._apart = 0  # the fewest steps from a record's batch to its next; 0 if none
 
     @property
     def batches(self) -> int:
-        """How many batches there were."""
+        """Number of batches."""
         return len(self._sizes)
 
     @property
     def total(self) -> int:
-        """How many records all batches hold together."""
+        """Sum of all batch sizes."""
         return sum(self._sizes)
 
     @property
     def most(self) -> int:
-        """The most batches that a record was in."""
+        """The largest number of batches that any record was in."""
         return int(self._counts.max(initial=0))
 
     def add(self, batch: ArrayLike) -> None:
-        """Take note of the numbers of the records in a batch."""
+        """Add a batch, given as the numbers of its records."""
         rows = np.asarray(batch)
         if rows.size and (rows.ndim != 1 or rows.dtype.kind not in "iu"):
             raise InvalidInputError(
@@ -159,7 +159,7 @@ class BatchSampling:
         self._last, self._times = chosen, max(self._times, int(times.max(initial=0)))
 
     def _make_room(self, chosen: _Sizes) -> None:
-        """Refuse numbers that no record has; make room for those that are new."""
+        """Refuse numbers out of range; make room for new ones."""
         if not len(chosen):
             return
         least, largest, known = int(chosen[0]), int(chosen[-1]), len(self._counts)
@@ -174,10 +174,10 @@ class BatchSampling:
             self._seen = np.concatenate([self._seen, more])
 
     def saved(self, name: str = _STATE) -> State:
-        """Return what was counted, as arrays that ``restore`` takes.
+        """Return the counts as arrays that ``restore`` takes.
 
         Args:
-            name: What theirs begin with.
+            name: Prefix of their names.
         """
         return {
             f"{name}_counts": self._counts,
@@ -190,7 +190,7 @@ class BatchSampling:
         }
 
     def restore(self, state: State, name: str = _STATE) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         self._times, self._apart = saved_counts(state, f"{name}_most", 2)
         parts = ("counts", "seen", "sizes", "digests", "common", "last")
         kept = [np.asarray(state.get(f"{name}_{part}", ())) for part in parts]
@@ -217,15 +217,16 @@ class BatchSampling:
         most: int | None = None,
         share: float = 1.0,
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-        """Return what was seen, and what is wrong with it.
+        """Return the check that was made, and the faults.
 
         Args:
-            rate: What the accountant was told, the largest if there were several.
+            rate: The sampling rate accounted for, the largest if it varies.
             steady: Whether all batches are samples at one rate. None if that is not
                 known: then sizes that vary too much leave sampling unchecked.
-            separation: From one batch of a record to its next at least; 1 for any.
+            separation: The least number of steps from one batch of a record to its
+                next; 1 if there is no such restriction.
             most: In how many batches a record may be; None for any number.
-            share: Of the false-positive rate of batch sampling.
+            share: These tests' share of batch sampling's false-positive rate.
         """
         if not self._sizes:
             return (not_checked(Stage.SAMPLING, "sampling.no_batch"),), ()
@@ -271,7 +272,7 @@ class BatchSampling:
         )
 
     def _turns_missed(self, separation: int, most: int | None) -> Iterator[Finding]:
-        """Return what is wrong whatever the probability."""
+        """Yield the faults that involve no probability."""
         if self._times > 1:
             yield fault(Stage.SAMPLING, "sampling.several_times", times=self._times)
         if most is not None and self.most > most:
@@ -291,21 +292,21 @@ class BatchSampling:
             )
 
     def _faults(self, tests: dict[str, _Tested], share: float) -> Iterator[Finding]:
-        """Return the faults of tests that failed, without what others bring about."""
+        """Yield the faults of failed tests, without consequences of other faults."""
         failed = {name: each for name, each in tests.items() if each.failed(share)}
         if "repeated" in failed:
             failed = {"repeated": failed["repeated"]}
         if "rate" in failed:
             failed.pop("favoured", None)
             failed.pop("sticky", None)
-        for also in [name for name in _IN_TURN if name in failed][1:]:  # of one cause
+        for also in [name for name in _IN_TURN if name in failed][1:]:  # same cause
             del failed[also]
         yield from (each.fault(share) for each in failed.values())
 
     def tests(
         self, rate: float, *, steady: bool = True, chances: int | None = None
     ) -> dict[str, _Tested]:
-        """Return the tests that can be made, by name.
+        """Return the applicable tests, by name.
 
         Args:
             rate: As in ``found``.
@@ -315,23 +316,23 @@ class BatchSampling:
         sizes, records = np.array(self._sizes), self.records
         assert records is not None
         every = len(sizes) if chances is None else chances
-        found = {
+        tests = {
             "repeated": self._repeated(sizes, rate),
             "rate": _too_often(int(sizes.sum()), records * every, rate),
             "favoured": self._favoured(rate, every, records),
         }
         if chances is None:
-            found |= {
+            tests |= {
                 "sticky": self._sticky(rate, records),
                 "apart": self._apart_test(sizes, records),
             }
         if steady and chances is None:
-            found |= _size_tests(sizes, records, rate)
-            found["turns"] = self._turns(rate, records)
-        return found
+            tests |= _size_tests(sizes, records, rate)
+            tests["turns"] = self._turns(rate, records)
+        return tests
 
     def _repeated(self, sizes: _Sizes, rate: float) -> _Tested:
-        """Test whether a batch came twice, the largest that did."""
+        """Test whether a batch was repeated, by the largest that was."""
         digests = np.array(self._digests)
         order = np.argsort(digests, kind="stable")
         again = np.flatnonzero(np.diff(digests[order]) == 0)
@@ -349,11 +350,11 @@ class BatchSampling:
         )
 
     def _favoured(self, rate: float, steps: int, records: int) -> _Tested:
-        """Test whether too many records are in too many batches of ``steps``."""
+        """Test whether too many records are in too many of ``steps`` batches."""
         from scipy import stats  # noqa: PLC0415 (slow to import)
 
         counts = self._counts
-        tails, found = (*_TAILS, min(1 / records, 0.5)), []
+        tails, candidates = (*_TAILS, min(1 / records, 0.5)), []
         for tail in tails:
             times = int(stats.binom.isf(tail, steps, rate)) + 1
             if times > steps:
@@ -361,8 +362,8 @@ class BatchSampling:
             above, below = log_tails(times, steps, _log_odds(rate))
             many = int((counts >= times).sum())
             log_p = _log_upper(many, records, above - below) + log(len(tails))
-            found.append((min(0.0, log_p), times, many, records * exp(above)))
-        log_p, times, many, expected = min(found, default=(0.0, 0, 0, 0.0))
+            candidates.append((min(0.0, log_p), times, many, records * exp(above)))
+        log_p, times, many, expected = min(candidates, default=(0.0, 0, 0, 0.0))
         return _Tested(
             log_p=log_p,
             code="sampling.favoured",
@@ -377,17 +378,17 @@ class BatchSampling:
     def _sticky(self, rate: float, records: int) -> _Tested:
         """Test whether consecutive batches have too many records in common."""
         common = np.array(self._common)[::2]  # of disjoint pairs
-        chances = records * len(common)
+        trials = records * len(common)
         log_both = 2 * log(rate)
         odds = log_both - log(-np.expm1(log_both))
         return _Tested(
-            log_p=_log_upper(int(common.sum()), chances, odds),
+            log_p=_log_upper(int(common.sum()), trials, odds),
             code="sampling.sticky",
-            numbers={"common": common.sum(), "expected": chances * rate**2},
+            numbers={"common": common.sum(), "expected": trials * rate**2},
         )
 
     def _turns(self, rate: float, records: int) -> _Tested:
-        """Test whether too many records are in about as many batches as all others."""
+        """Test whether too many records are in nearly the same number of batches."""
         counts, steps = self._counts, len(self._sizes)
         times, log_p, many, share = floor(rate * steps), 0.0, 0, 1.0
         rest = steps - times
@@ -423,17 +424,17 @@ class BatchSampling:
         )
 
 
-def _too_often(seen: int, chances: int, rate: float) -> _Tested:
-    """Test whether records come too often; more seldom is no fault."""
+def _too_often(seen: int, trials: int, rate: float) -> _Tested:
+    """Test whether records are sampled too often; too rarely is no fault."""
     return _Tested(
-        log_p=_log_upper(seen, chances, _log_odds(rate)),
+        log_p=_log_upper(seen, trials, _log_odds(rate)),
         code="sampling.too_often",
-        numbers={"rate": seen / chances, "accounted": rate},
+        numbers={"rate": seen / trials, "accounted": rate},
     )
 
 
 def _size_tests(sizes: _Sizes, records: int, rate: float) -> dict[str, _Tested]:
-    """Test whether sizes vary too little, and whether they vary too much."""
+    """Return tests of whether sizes vary too little, and whether they vary too much."""
     low, high = _log_spread_tails(sizes, records)
     expected = sqrt(records * rate * (1 - rate))
     numbers = {"spread": sizes.std(), "expected_spread": expected}
@@ -444,9 +445,9 @@ def _size_tests(sizes: _Sizes, records: int, rate: float) -> dict[str, _Tested]:
 
 
 def _log_spread_tails(sizes: _Sizes, records: int) -> tuple[float, float]:
-    """Return bounds on the logs of two p-values: of too little and of too much spread.
+    """Return bounds on the log p-values of too little and of too much spread.
 
-    They are given the sum of the sizes, and so hold for every rate.
+    They are conditional on the sum of the sizes, and so hold for every rate.
     """
     steps, total = len(sizes), int(sizes.sum())
     if steps < 2 or not 0 < total < records * steps:
@@ -469,17 +470,17 @@ def _log_spread_tails(sizes: _Sizes, records: int) -> tuple[float, float]:
         float(score(sizes).sum()),
         float(log_mass(total, records * steps, odds)),
     )
-    found = []
+    log_ps = []
     for a in (-np.geomspace(0.01, 10 * variance + 10, 40), np.geomspace(0.01, 2, 30)):
         inside = special.logsumexp(log_masses + a[:, np.newaxis] * scores, axis=1)
         log_mean = np.logaddexp(inside, beyond + a * _FAR**2)
         log_p = float((steps * log_mean - a * seen).min()) - log_sum
-        found.append(min(0.0, log_p))
-    return found[0], found[1]
+        log_ps.append(min(0.0, log_p))
+    return log_ps[0], log_ps[1]
 
 
 def _log_upper(hits: int, trials: int, log_odds: float) -> float:
-    """Return the log of the probability of so many hits or more."""
+    """Return the log of the probability of at least so many hits."""
     if hits <= 0 or log_odds == inf:
         return 0.0
     return log_tails(hits, trials, log_odds)[0]

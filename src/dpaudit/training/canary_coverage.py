@@ -1,9 +1,10 @@
-"""Where canaries enter a training run, and which of its stages they pass from there.
+"""The pipeline stages that canaries pass, by the point where they are inserted.
 
 A canary that is added to the clipped sum tests what comes after it: the noise. One
-whose gradient is written as a record's own is sampled, clipped and added up as well. An
-example has a gradient of its own; a text is one made of tokens; a user takes part in
-federated rounds. What canaries do not pass is inspected otherwise, or not checked.
+whose gradient replaces a record's own is sampled, clipped and added up as well. An
+example has a gradient of its own; a text is an example made of tokens; a user
+participates in federated rounds. Stages that canaries do not pass are inspected in
+another way, or not checked.
 """
 
 from collections.abc import Iterator
@@ -22,15 +23,15 @@ def checks_of_sums(
     only_sums: bool = False,
     sampled: bool = True,
 ) -> Iterator[Finding]:
-    """Return how stages are checked where canaries are added to sums.
+    """Yield how stages are checked if canaries are added to sums.
 
     Args:
-        noise: Whether the noise itself is watched.
-        call: What would watch it.
-        batches: What would test batches.
-        after: What would look at what comes after the noise.
-        only_sums: Whether that works only where canaries are added to sums.
-        sampled: Whether records join some steps only, and the claim rests on that.
+        noise: Whether the noise itself is recorded.
+        call: The call that would record it.
+        batches: The call that would test batches.
+        after: The call that would check what comes after the noise.
+        only_sums: Whether ``call`` works only if canaries are added to sums.
+        sampled: Whether records join some steps only, and the claim relies on that.
     """
     if not sampled:
         yield canary_tested(Stage.SAMPLING, "sums.every_step")
@@ -47,12 +48,12 @@ def checks_of_sums(
 def checks_of_records(
     *, norm: float | None, least: float | None = None
 ) -> Iterator[Finding]:
-    """Return how stages are checked where canaries are records.
+    """Yield how stages are checked if canaries are records.
 
     Args:
-        norm: Of a canary before clipping, over the clipping norm; None if it is not
-            known.
-        least: Of the smallest, if they differ.
+        norm: Norm of a canary before clipping, over the clipping norm; None if it is
+            not known.
+        least: The smallest norm, if they differ.
     """
     yield canary_tested(Stage.SAMPLING, "records.pass")
     yield canary_tested(Stage.AGGREGATION, "records.pass")

@@ -1,9 +1,9 @@
 """Keeps an audit's own failures out of the training run that it is hooked into.
 
-Whatever an audit's hooks raise, a misuse that voids the audit or a defect of the audit
-itself, is recorded here and reported when the audit is finished. The training run goes
-on undisturbed. From then on no hook does anything, so that no canary enters a training
-run that nobody audits. What ends a program, such as Ctrl-C, passes.
+Whatever an audit's hooks raise, a misuse that makes the run invalid or a defect of the
+audit itself, is recorded here and reported when the audit is finished. The training run
+continues undisturbed. From then on no hook does anything, so that no canary enters a
+training run that is not audited. Exceptions that end a program, such as Ctrl-C, pass.
 """
 
 import logging
@@ -22,7 +22,7 @@ from dpaudit.game.text.findings import sentence
 __all__ = ["Guard"]
 
 _STATE: Final = "failure"
-_LONGEST: Final = 300  # characters of an error that is not ours
+_LONGEST: Final = 300  # characters kept of an error that is not ours
 _LOG = logging.getLogger("dpaudit")
 
 P = ParamSpec("P")
@@ -34,8 +34,8 @@ class Guard:
     """Runs an audit's hooks until one of them fails; raises nothing that they raise.
 
     Attributes:
-        failure: Why the audit stopped, and what that makes of its verdict; None while
-            it has not.
+        failure: Why the audit stopped, as an inconclusive or invalid-run finding; None
+            if it has not.
 
     Example:
         >>> guard = Guard()
@@ -49,7 +49,7 @@ class Guard:
     """
 
     def __init__(self) -> None:
-        # Words only: the exception would keep its frames alive, and what they hold.
+        # Text only: the exception would keep its frames and their objects alive.
         self.failure: Finding | None = None
 
     def run(
@@ -66,7 +66,7 @@ class Guard:
             return None
 
     def hook(self, own: Callable[P, T]) -> Callable[P, T | None]:
-        """Return a hook that is run so."""
+        """Return a hook that is run by this guard."""
 
         def guarded(*arguments: P.args, **named: P.kwargs) -> T | None:
             return self.run(own, *arguments, **named)
@@ -92,10 +92,10 @@ class Guard:
 
 
 def _failure(error: Exception) -> Finding:
-    """Return what an exception in a hook makes of the audit.
+    """Return the finding for an exception in a hook.
 
-    What makes a run invalid still does. Of anything else, only that part of the
-    training run was not observed: what was seen before it stands.
+    An invalid run stays invalid. After any other error only the rest of the training
+    run is unobserved: earlier observations stay valid.
     """
     make = invalid if isinstance(error, InvalidRunError) else inconclusive
     if isinstance(error, DpAuditError):

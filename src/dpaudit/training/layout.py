@@ -1,12 +1,12 @@
-"""Where canaries sit in the arrays of a model, whichever library holds these arrays.
+"""The canaries' coordinates in the arrays of a model, for any library.
 
 A canary is a gradient along a direction of its own: one coordinate of one array, or one
-coordinate in each of several arrays, for faults that treat arrays apart. Directions do
-not overlap, so what a noisy sum shows along one of them is one canary coordinate's.
-Only shapes are read here, and coordinates follow from them and the key of the run: a
-program that knew them could be private there and nowhere else. Once the key is revealed
-anybody can compute them again. How a value is added or read there is up to whoever
-knows the library.
+coordinate in each of several arrays, for faults that treat arrays separately.
+Directions do not overlap, so a noisy sum along one of them belongs to one canary
+coordinate. Only shapes are read here, and coordinates are drawn from them and the key
+of the run: a program that knew them could be private there and nowhere else. Once the
+key is revealed, anyone can recompute them. Adding and reading values is left to the
+adapter of each library.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,8 +35,8 @@ class ArrayCoordinates:
 
     Attributes:
         array: The number of the array.
-        which: Numbers of the coordinates, in rising order.
-        offsets: For each, where it is in the flattened array.
+        which: Numbers of the coordinates, in increasing order.
+        offsets: The index of each in the flattened array.
     """
 
     array: int
@@ -44,15 +44,15 @@ class ArrayCoordinates:
     offsets: NDArray[np.int64] = field(repr=False)  # secret until the run is over
 
     def offset_of(self, coordinates: int) -> NDArray[np.int64]:
-        """Return where each of all coordinates is in the array, -1 if nowhere."""
-        found = np.full(coordinates, -1)
-        found[self.which] = self.offsets
-        return found
+        """Return the offset of each coordinate, -1 for those in other arrays."""
+        offsets = np.full(coordinates, -1)
+        offsets[self.which] = self.offsets
+        return offsets
 
     def offsets_at(
         self, coordinates: int
     ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-        """Return what finds the offsets of coordinates that are given in order."""
+        """Return a function from coordinates, in order, to their offsets here."""
         flat = self.offsets
         if len(flat) and np.all(np.diff(self.which) == 1):
             first, last = self.which[0], self.which[-1]
@@ -65,13 +65,13 @@ class ArrayCoordinates:
         offset_of = self.offset_of(coordinates)
 
         def anywhere(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-            found = offset_of[wanted]
-            return np.asarray(found[found >= 0])
+            offsets = offset_of[wanted]
+            return np.asarray(offsets[offsets >= 0])
 
         return anywhere
 
     def only(self, wanted: NDArray[np.bool_]) -> Self:
-        """Return the part of it that is wanted, by number of the coordinate."""
+        """Return the part with the wanted coordinates, by their numbers."""
         kept = wanted[self.which]
         return replace(self, which=self.which[kept], offsets=self.offsets[kept])
 
@@ -82,11 +82,11 @@ class Layout:
     """The coordinates of all canaries.
 
     Attributes:
-        parts: What lies in which array.
-        coordinates: How many canary coordinates there are.
+        parts: The coordinates in each array.
+        coordinates: Number of canary coordinates.
         shapes: Of all arrays.
-        dimension: How many numbers of all arrays could hold a canary.
-        weight: What a coordinate's direction is in each of its arrays.
+        dimension: Number of entries of all arrays that could hold a canary.
+        weight: The entry of a coordinate's direction in each of its arrays.
 
     Example:
         >>> layout = Layout.uniform([(2, 2), (1,)], 5, key=Key(bytes(32)))
@@ -111,13 +111,13 @@ class Layout:
         key: Key,
         floats: Sequence[bool] | None = None,
     ) -> Self:
-        """Return coordinates at random, among all numbers of all arrays.
+        """Return coordinates drawn uniformly among all entries of all arrays.
 
         Args:
             shapes: Of the arrays.
-            coordinates: How many.
+            coordinates: Number of coordinates.
             key: Of the run.
-            floats: For each array whether it holds floating-point numbers; no others
+            floats: For each array whether it holds floating-point numbers; only these
                 can hold a canary. All do if left out.
         """
         known = _known(shapes)
@@ -158,9 +158,9 @@ class Layout:
     def in_each(
         cls, shapes: Iterable[Sequence[int]], coordinates: int, *, key: Key
     ) -> Self:
-        """Return coordinates of which every array has some.
+        """Return coordinates with some in every array.
 
-        A fault may be in one array only. A quarter of the coordinates are divided
+        A fault may be in one array only. A quarter of the coordinates is divided
         equally, the rest by size.
         """
         known = _known(shapes)
@@ -188,11 +188,11 @@ class Layout:
         over: int,
         key: Key,
     ) -> Self:
-        """Return directions that each lie in several arrays, alike in all of them.
+        """Return directions that each have an equal entry in several arrays.
 
         Args:
-            shapes: Of the arrays; the first that have room are taken.
-            coordinates: How many.
+            shapes: Of the arrays; the first with enough room are taken.
+            coordinates: Number of directions.
             over: In how many arrays a direction has a coordinate.
             key: Of the run.
         """
@@ -222,19 +222,19 @@ class Layout:
 
     @property
     def array(self) -> NDArray[np.int64]:
-        """For each coordinate the number of its array, the last of them if several."""
-        found = np.zeros(self.coordinates, np.int64)
+        """For each coordinate the number of its array; the last if it has several."""
+        numbers = np.zeros(self.coordinates, np.int64)
         for part in self.parts:
-            found[part.which] = part.array
-        return found
+            numbers[part.which] = part.array
+        return numbers
 
     @property
     def offset(self) -> NDArray[np.int64]:
-        """For each coordinate its place in the flattened array, likewise."""
-        found = np.zeros(self.coordinates, np.int64)
+        """For each coordinate its index in that flattened array."""
+        offsets = np.zeros(self.coordinates, np.int64)
         for part in self.parts:
-            found[part.which] = part.offsets
-        return found
+            offsets[part.which] = part.offsets
+        return offsets
 
     @property
     def groups(self) -> NDArray[np.int64]:
@@ -248,14 +248,14 @@ class Layout:
         return replace(self, parts=tuple(part.only(wanted) for part in self.parts))
 
     def held(self) -> NDArray[np.bool_]:
-        """Return which coordinates are there."""
-        found = np.zeros(self.coordinates, bool)
+        """Return which coordinates this layout holds."""
+        present = np.zeros(self.coordinates, bool)
         for part in self.parts:
-            found[part.which] = True
-        return found
+            present[part.which] = True
+        return present
 
     def values(self, arrays: Arrays) -> NDArray[np.float64]:
-        """Return what arrays hold at the coordinates."""
+        """Return the values of arrays at the coordinates."""
         shapes = tuple(each.shape for each in arrays)
         if shapes != self.shapes:
             raise InvalidRunError(
@@ -263,25 +263,24 @@ class Layout:
                 f"this one's are {shapes}; open the audit with the model that is "
                 "trained"
             )
-        found = np.zeros(self.coordinates)
+        values = np.zeros(self.coordinates)
         for part in self.parts:
-            found[part.which] = arrays[part.array].reshape(-1)[part.offsets]
-        return found
+            values[part.which] = arrays[part.array].reshape(-1)[part.offsets]
+        return values
 
 
 def scattered(
     dimension: int, coordinates: int, *, key: Key, array: int = 0
 ) -> NDArray[np.int64]:
-    """Return different coordinates of so many, drawn from the key, in order.
+    """Return distinct coordinates drawn from the key, in order.
 
-    In order, as neighbours are read and written more quickly.
+    In order, because neighbours are read and written more quickly.
 
     Args:
-        dimension: How many there are.
-        coordinates: How many of them.
-        key: Of the run. The draw has a stream of its own, so that it says nothing of
-            the coins.
-        array: The number of the array, where each array has a draw of its own.
+        dimension: Number of coordinates to draw from.
+        coordinates: Number to draw.
+        key: Of the run. The draw has a stream of its own, independent of the coins.
+        array: The number of the array, if each array has a draw of its own.
 
     Example:
         >>> scattered(10**6, 3, key=Key(bytes(32)))
@@ -309,7 +308,7 @@ def _known(shapes: Iterable[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
 def _sizes(
     shapes: Sequence[tuple[int, ...]], floats: Sequence[bool] | None = None
 ) -> list[int]:
-    """Return how many coordinates each array has; only floats can hold canaries."""
+    """Return each array's number of coordinates; only floats can hold canaries."""
     given = [True] * len(shapes) if floats is None else floats
     return [
         prod(shape) if usable else 0
@@ -318,9 +317,9 @@ def _sizes(
 
 
 def _shares(sizes: Sequence[int], coordinates: int) -> NDArray[np.int64]:
-    """Return how many coordinates each array gets: a quarter in equal parts.
+    """Return how many canary coordinates each array gets: a quarter in equal parts.
 
-    The rest is by size, as far as there is room.
+    The rest is divided by size, as far as there is room.
 
     Example:
         >>> _shares([1000, 10, 3], 100)
@@ -328,13 +327,13 @@ def _shares(sizes: Sequence[int], coordinates: int) -> NDArray[np.int64]:
     """
     room = np.asarray(sizes, np.int64)
     _check_room(int(room.sum()), coordinates)
-    found = np.minimum(room, max(1, coordinates // (4 * len(room))))
-    if found.sum() > coordinates:  # more arrays than coordinates
-        found[np.argsort(room, kind="stable")[: len(room) - coordinates]] = 0
-    left = coordinates - int(found.sum())
-    ends = np.cumsum(room - found)
-    found += np.diff(np.floor(ends * (left / max(int(ends[-1]), 1))), prepend=0).astype(
-        int
-    )
-    found[np.argmax(room - found)] += coordinates - int(found.sum())
-    return found
+    shares = np.minimum(room, max(1, coordinates // (4 * len(room))))
+    if shares.sum() > coordinates:  # more arrays than coordinates
+        shares[np.argsort(room, kind="stable")[: len(room) - coordinates]] = 0
+    left = coordinates - int(shares.sum())
+    ends = np.cumsum(room - shares)
+    shares += np.diff(
+        np.floor(ends * (left / max(int(ends[-1]), 1))), prepend=0
+    ).astype(int)
+    shares[np.argmax(room - shares)] += coordinates - int(shares.sum())
+    return shares

@@ -1,37 +1,37 @@
-"""What a guesser keeps of the noisy sums: likelihoods, one step at a time.
+"""The guesser's likelihoods of the noisy sums, updated one step at a time.
 
-It sees the sums at the canaries' coordinates and knows no coin and no draw. Of each
-step it measures the noise, for each group of coordinates by itself, as noise may be
-lacking in one parameter and not in another; it adds the step to the likelihood of the
-number of included canaries at each coordinate, and forgets it. Memory does not grow
-with the steps.
+The guesser sees the sums at the canaries' coordinates and knows no coin and no draw. At
+each step it measures the noise, separately for each group of coordinates, since noise
+may be missing in one parameter only. It adds the step to the likelihood of the number
+of included canaries at each coordinate, and discards it. Memory does not grow with the
+number of steps.
 
-At the second step it looks whether the sums moved at all. Where two steps differ much
-less than coordinates do, the noise (or whatever else is there) was used again; from
-then on it reads the differences of steps, in which that cancels and canaries do not.
+At the second step it checks whether the sums moved at all. If two steps differ much
+less than coordinates do, the noise (or some other offset) was used again; from then on
+the guesser reads differences of steps, in which that cancels and canaries do not.
 
-A sum that is no finite number is read as a large one: something joined that should not
-have. A step without numbers in half of the coordinates says nothing.
+A sum that is not finite is read as a large one: something joined that should not have.
+A step that is not finite in more than half of the coordinates is skipped.
 
-*How far a coordinate can be trusted, where real gradients live in it too.* If what real
-records put into the sums is known and taken off, nothing is left of them, and all of
-the evidence counts: whatever is too much then is the program's doing. If it is not
-known, real records leave something in a canary's coordinate at every step. It varies
-little from step to step, so over many steps it adds up like a canary does, and no
-likelihood of single steps tells the two apart. But across coordinates it shows: the
-totals over all steps, less what the likeliest number of canaries has put there, are
-wider than noise can make them. What is too much is taken for a normal shift of that
-size in each coordinate.
+*How far a coordinate can be trusted where real gradients contribute to it too.* If the
+real records' part of the sums is known and subtracted, nothing of them remains and all
+of the evidence counts: any excess is then caused by the program. If it is unknown, real
+records leave something in a canary's coordinate at every step. It varies little from
+step to step, so over many steps it adds up as a canary does, and no likelihood of
+single steps can separate the two. But it shows across coordinates: the totals over all
+steps, less the contribution of the likeliest number of canaries, are wider than noise
+can make them. The excess is modelled as a normal shift of that size in each coordinate.
 
 A shift ``b`` of every step moves a log-likelihood ratio by about ``b q T / v``, with
-``q`` the chance to join, ``T`` steps and noise of variance ``v``. Without it the ratio
-is about ``q sqrt(T (e^(1/v) - 1))`` where joins drown in the noise, and ``q T / (2 v)``
-where they can be counted. If it is moved by ``r`` times its size, ``1 / (1 + r^2)`` of
-it is kept: for normal sums it is what integrating over the shift leaves. A coordinate
-beyond anything that noise, canaries and such shifts explain is passed over.
+``q`` the probability to join, ``T`` steps and noise of variance ``v``. Without it the
+ratio is about ``q sqrt(T (e^(1/v) - 1))`` where joins drown in the noise, and
+``q T / (2 v)`` where they can be counted. If the shift moves it by ``r`` times its
+size, ``1 / (1 + r^2)`` of it is kept: for normal sums that is what remains after
+integrating over the shift. A coordinate that noise, canaries and such shifts cannot
+explain is ignored.
 
-All of it is a function of what the guesser sees, and no coin is touched: a poor
-estimate costs power, never validity.
+All of this is a function of what the guesser sees, and uses no coin: a poor estimate
+costs power, never validity.
 """
 
 from collections.abc import Sequence
@@ -69,9 +69,9 @@ __all__ = [
 ]
 
 _QUARTILES = 2 * float(special.ndtri(0.75))  # between those of a standard normal
-_FAR = 6.0  # standard deviations, beyond which a coordinate is passed over
-_SURE = 1.25  # noise is measured no better where coins show clearly
-_UNSURE_OF_SQUARE = (
+_FAR = 6.0  # standard deviations, beyond which a coordinate is ignored
+_TOLERANCE = 1.25  # noise is measured no better where coins show clearly
+_ERROR_OF_SQUARE = (
     7.0  # three standard errors of a squared quartile distance, times sqrt(n)
 )
 
@@ -87,10 +87,10 @@ def trust(
     """Return for each coordinate how much of its log-likelihood counts, from 0 to 1.
 
     Args:
-        rows: ``ln L(N)`` of some coordinates that are alike.
+        rows: ``ln L(N)`` of a group of similar coordinates.
         total: The sum over steps at each of them.
         noise: Variance of the noise of a step.
-        steps: How many steps.
+        steps: Number of steps.
         distribution: How canaries join a step.
 
     Example:
@@ -114,14 +114,14 @@ def trust(
     left = total - steps * mean[likeliest]
     low, middle, high = np.quantile(left, (0.25, 0.5, 0.75))
     seen = ((high - low) / _QUARTILES) ** 2
-    sure = known * (_SURE + _UNSURE_OF_SQUARE / sqrt(len(total)))
-    excess = seen - known if seen > sure else 0.0
+    tolerated = known * (_TOLERANCE + _ERROR_OF_SQUARE / sqrt(len(total)))
+    excess = seen - known if seen > tolerated else 0.0
     far = np.abs(left - middle) > _FAR * sqrt(known + excess)
     return np.where(far, 0.0, _kept(sqrt(excess), noise, steps, mean))
 
 
 def _kept(shift: float, noise: float, steps: int, mean: NDArray[np.float64]) -> float:
-    """Return how much of log-likelihood ratios a shift of the totals leaves."""
+    """Return the share of a log-likelihood ratio to keep, given a shift of totals."""
     rate = abs(float(mean[-1] - mean[0])) / (len(mean) - 1)
     if not rate or not shift:
         return 1.0
@@ -132,31 +132,31 @@ def _kept(shift: float, noise: float, steps: int, mean: NDArray[np.float64]) -> 
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_ALIKE = 0.5  # of the spread over coordinates; independent noise gives 1.4
+_REPEATED_BELOW = 0.5  # of the spread over coordinates; independent noise gives 1.4
 _LEAST_GROUP = 30  # coordinates
 _MOST_GROUPS = 256
 
 
 @final
 class SumsLikelihood:
-    """Reads noisy sums step by step.
+    """Accumulates the likelihood of noisy sums step by step.
 
     Args:
-        coordinates: How many coordinates hold canaries.
+        coordinates: Number of coordinates with canaries.
         per_coordinate: Canaries at each.
-        sampling: How canaries join steps, as the run is said to sample.
-        groups: For each coordinate a number; those of one number are alike in noise and
-            in what real gradients leave there. All are alike if left out.
-        knows_real_sums: Whether what real records put into the sums was taken off.
-        participation: Who participates when, if that is known; ``sampling`` is then
-            among those.
+        sampling: How canaries join steps, as the run is configured to sample.
+        groups: A group number for each coordinate; a group shares its noise and the
+            effect of real gradients. One group if left out.
+        knows_real_sums: Whether the real records' part of the sums was subtracted.
+        participation: The participation schedule, if it is known; ``sampling`` is then
+            among those whose turn it is.
         strategy: How noise is correlated from step to step, if it is.
 
     Attributes:
-        steps: How many steps were seen.
-        odd: How many sums were no finite numbers.
-        evidence_share: What share of the evidence was left by real gradients in the
-            same coordinates, on average; known once ``log_likelihood`` was asked.
+        steps: Number of steps observed.
+        odd: Number of sums that were not finite.
+        evidence_share: The average share of the evidence that real gradients in the
+            same coordinates left; known after a call of ``log_likelihood``.
 
     Example:
         >>> likelihood = SumsLikelihood(
@@ -213,7 +213,7 @@ class SumsLikelihood:
 
         Args:
             sums: The noisy sums at the coordinates, over the clipping norm.
-            scale: The noise of each of them; measured if left out.
+            scale: The standard deviation of each one's noise; measured if left out.
         """
         now = np.asarray(sums, np.float64)  # the caller's; not kept, not changed
         if now.shape != (self._coordinates,):
@@ -232,7 +232,7 @@ class SumsLikelihood:
             part.observe(now[where], None if scale is None else scale[where])
 
     def log_likelihood(self) -> Floats:
-        """Return ``ln L(N)`` in row of the coordinate, as far as it can be trusted."""
+        """Return ``ln L(N)`` in a row per coordinate, as far as it can be trusted."""
         if not self.steps:
             raise InvalidRunError("no step was seen between attach and finish")
         rows = np.empty((self._coordinates, self._columns))
@@ -244,14 +244,14 @@ class SumsLikelihood:
         return rows * trusted[:, np.newaxis]
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
-        found = {"steps": np.array([self.steps, self.odd])}
+        """Return the state as arrays that ``restore`` takes."""
+        state = {"steps": np.array([self.steps, self.odd])}
         for i, part in enumerate(self._parts):
-            found |= {f"{i}.{name}": array for name, array in part.saved().items()}
-        return found
+            state |= {f"{i}.{name}": array for name, array in part.saved().items()}
+        return state
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        """Continue from what ``saved`` returned; only before any step is observed."""
         self.steps, self.odd = saved_counts(saved, "steps", 2)
         for i, part in enumerate(self._parts):
             own = {
@@ -264,7 +264,7 @@ class SumsLikelihood:
 
 @final
 class _Part:
-    """Reads coordinates that are alike."""
+    """Reads a group of similar coordinates."""
 
     def __init__(
         self, coordinates: int, per_coordinate: int, sampling: Sampling
@@ -330,7 +330,7 @@ class _Part:
         self._likelihood.restore(saved)
 
     def _choose(self, *, repeats: bool) -> None:
-        """Begin with nothing seen, reading sums or differences of steps."""
+        """Start empty, reading sums or differences of steps."""
         self._repeating = repeats
         self._likelihood, self._distribution = self._likelihood_of(repeats=repeats)
         self._scale = NoiseScale.of_distribution(self._distribution)
@@ -353,10 +353,10 @@ class _Part:
         return likelihood, joins.distribution(s)
 
     def _second(self, now: Floats) -> None:
-        """Look whether the sums moved, and read the first two steps accordingly."""
+        """Check whether the sums moved, and read the first two steps accordingly."""
         assert self._before is not None
         first, self._before = self._before, None
-        same = quartile_distance(now - first) < _ALIKE * quartile_distance(now)
+        same = quartile_distance(now - first) < _REPEATED_BELOW * quartile_distance(now)
         if same and not isinstance(self._sampling, Shuffling):
             self._choose(repeats=True)
             self._add(now - first)
@@ -365,7 +365,7 @@ class _Part:
             self._add(now)
 
     def _add_difference(self, now: Floats) -> None:
-        """Take steps two by two, so that no two differences share one."""
+        """Pair up steps, so that no two differences share one."""
         if self._before is None:
             self._before = now.copy()
         else:
@@ -382,7 +382,7 @@ class _Part:
         self._observe(sums, scale)
 
     def _observe(self, sums: Floats, scale: float | Floats) -> None:
-        # What nothing explains is as sure as can be, and not surer.
+        # Sums beyond any explanation count as the most extreme that can be explained.
         least = self._distribution.sums[0] - REACH * scale
         most = self._distribution.sums[-1] + REACH * scale
         if np.any(sums > most) or np.any(sums < least):
@@ -395,7 +395,7 @@ class _Part:
 def _split(
     coordinates: int, groups: NDArray[np.int64] | None
 ) -> list[NDArray[np.int64] | slice]:
-    """Return the coordinates of each group; small neighbours are taken together."""
+    """Return the coordinates of each group; small neighbouring groups are merged."""
     if groups is None or coordinates < 2 * _LEAST_GROUP:
         return [slice(0, coordinates)]
     least = max(_LEAST_GROUP, coordinates // _MOST_GROUPS)

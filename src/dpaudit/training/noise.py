@@ -1,14 +1,13 @@
-"""Is the noise what it should be? What was added, looked at where it was added.
+"""Record the noise that was added at each step, and test it.
 
-Sums are of all steps, and each step's own sum of squares is kept, so that a single step
-without noise is detected. Pairs are looked at in a random sample of steps, chosen by
+Sums are over all steps, and each step's own sum of squares is kept, so that a single
+step without noise is detected. Pairs are compared in a random sample of steps, drawn by
 the key and the number of the step, once there are more than are kept. The level is the
 accountant's noise multiplier of each step where it is known, or else the configured
-one. How far rounding can have moved a number counts in the program's favour
-(``rounding``). What was added as noise,
-taken off a noisy sum, tells the coins: all of it is sealed with the key when saved, and
-``found`` is for after the game. What is tested, and what is promised of it, is in
-``noise_faults``.
+one. The possible rounding error counts in the program's favour (``rounding``). The
+added noise, subtracted from a noisy sum, reveals the coins: all of it is sealed with
+the key when saved, and ``found`` is for after the game. The tests and their
+false-positive rate are in ``noise_faults``.
 """
 
 import secrets
@@ -43,27 +42,27 @@ __all__ = ["MOST_WATCHED", "Found", "NoiseWatch"]
 Findings: TypeAlias = tuple[Finding, ...]
 Found: TypeAlias = tuple[Findings, Findings, Findings]
 
-MOST_WATCHED: Final = 240  # coordinates: less than 1 KiB a step
+MOST_WATCHED: Final = 240  # coordinates: less than 1 KiB per step
 _SEALED: Final = "noise"
 _MOST_COMPARED: Final = 1024  # coordinates, in pairs
 _HUGE: Final = float(np.finfo(np.float32).max)
 _OF_A_STEP: Final = 5  # numbers: squares, own, past, rounding, multiplier
-_TOO_COARSE: Final = 0.25  # of the noise, which rounding may be
+_TOO_COARSE: Final = 0.25  # of the noise: rounding above it makes noise not checked
 
 
 @final
 class NoiseWatch:
-    """Gathers what was added as noise, step by step; tells whether it is noise.
+    """Records the noise of each step, and tests whether it is as configured.
 
     Args:
-        groups: For each coordinate that is watched the number of its parameter.
+        groups: For each watched coordinate the number of its parameter.
         names: Of all parameters.
         key: Of the run; what is saved is sealed with it.
-        strategy: How noise is correlated from step to step, if it is: it is undone
-            first, so that what is looked at is to be independent again.
-        most_steps: So many steps are kept for comparing them two by two.
-        types: For each coordinate a number: sums of one number are kept in one
-            floating-point type. All of them if left out.
+        strategy: How noise is correlated from step to step, if it is: the correlation
+            is undone first, so that the tested noise should be independent.
+        most_steps: Number of steps kept for pairwise comparisons.
+        types: A number for each coordinate: sums with the same number are kept in the
+            same floating-point type. One type for all if left out.
 
     Example:
         >>> watch = NoiseWatch(np.zeros(64, int), ["fc.weight"], Key(bytes(32)))
@@ -121,15 +120,15 @@ class NoiseWatch:
     ) -> None:
         """Add one step.
 
-        A step for which no noise was stated, or with noise that is no number, is
-        passed over and counted.
+        A step with a multiplier of 0, or with noise that is not finite, is skipped and
+        counted.
 
         Args:
-            noise: What was added at each watched coordinate, over the clipping norm.
-            multiplier: The standard deviation that was stated for it.
+            noise: The noise added at each watched coordinate, over the clipping norm.
+            multiplier: Its stated standard deviation.
             sums: The sums before and after noise that it was read from, as the program
-                kept them, over the clipping norm. How far noise can have been rounded
-                is read from these.
+                kept them, over the clipping norm. They bound the rounding error of the
+                noise.
         """
         if noise.shape != self._groups.shape:
             raise InvalidInputError(
@@ -161,21 +160,20 @@ class NoiseWatch:
         if place >= self._most:
             return
         if place >= len(self._rows):
-            # Little room ahead: what is kept is to be 1 KiB a step.
+            # Grow in small steps: the memory is meant to be 1 KiB per step.
             more = min(place + place // 64 + 8, self._most) - len(self._rows)
             self._rows = np.pad(self._rows, ((0, more), (0, 0)))
             self._numbers = np.pad(self._numbers, (0, more), constant_values=-1)
         self._rows[place], self._numbers[place] = noise, step
 
     def found(self, accounted: NDArray[np.float64] | None = None) -> Found:
-        """Return what was seen of the noise, what is wrong with it, and remarks.
+        """Return the checks of the noise, its faults, and remarks.
 
-        Only for after the game: it says something about the coins.
+        Only for after the game: it reveals something about the coins.
 
         Args:
-            accounted: The noise multiplier that the accountant counted each step with,
-                if that is known: what the noise is compared with. What was stated for
-                a step, if not.
+            accounted: The accountant's noise multiplier of each step, if it is known:
+                the noise is compared with it, or else with the stated multiplier.
         """
         seen, passed = self._seen(accounted)
         if not seen.used or not len(seen.groups):
@@ -193,7 +191,7 @@ class NoiseWatch:
     def _seen(
         self, accounted: NDArray[np.float64] | None = None
     ) -> tuple[NoiseSeen, dict[str, int]]:
-        """Return what was seen, and how many steps were passed over."""
+        """Return the observed noise, and how many steps were skipped."""
         table = np.frombuffer(self._steps).reshape(-1, _OF_A_STEP)
         *squares, stated = table.T
         known = accounted is not None and len(accounted) == len(stated)
@@ -209,7 +207,7 @@ class NoiseWatch:
         errors = np.sqrt(squares[3][self._numbers[kept]]) / level[self._numbers[kept]]
         if np.allclose(level[used], stated[used], rtol=1e-9, atol=0.0):
             totals = np.stack([np.full(len(self._groups), used.sum()), *self._totals])
-        else:  # Sums at another level are those of the steps that were kept.
+        else:  # At another level, only the kept steps can be summed.
             totals = np.stack(
                 [np.full(len(self._groups), len(kept)), *sums_of(rows, errors)]
             )
@@ -239,8 +237,8 @@ class NoiseWatch:
         ), passed
 
     def saved(self) -> State:
-        """Return what was gathered, in a form that only the key can read."""
-        # A number of its own for every save: no two are sealed alike.
+        """Return the state, in a form that only the key can read."""
+        # A new number for every save, so that no two use the same key stream.
         number = secrets.randbits(63)
         parts = (
             np.frombuffer(self._steps),
@@ -259,7 +257,7 @@ class NoiseWatch:
         }
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         steps, rows, number = saved_counts(saved, f"{_SEALED}.steps", 3)
         recent, unit = self._whitening.recent.shape, self._rounding.unit.shape
         table, kept = (steps * _OF_A_STEP,), (rows, len(self._groups))
@@ -292,7 +290,7 @@ class NoiseWatch:
 @final
 @dataclass(frozen=True, slots=True)
 class _Absolute:
-    """A strategy without its signs: how far errors can add up."""
+    """The absolute values of a strategy: they bound how errors add up."""
 
     of: Strategy
 
@@ -309,7 +307,7 @@ class _Absolute:
 
 
 def _spread(count: int, most: int) -> NDArray[np.int64]:
-    """Return so many places of ``count`` at most, evenly spread."""
+    """Return at most ``most`` indices below ``count``, evenly spread."""
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 

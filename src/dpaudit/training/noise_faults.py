@@ -1,32 +1,32 @@
-"""What is wrong with the noise: tests with exact laws, and the names of faults.
+"""Tests of the noise with exact null distributions, and the faults that they report.
 
-Noise over its stated standard deviation is independent standard normal, in every
-coordinate and every step. Nine things follow that have exact laws, whatever the model:
-the sum of squares in each parameter, in all and in each step (chi-squared), how many
-values lie between the quartiles (binomial), the largest one, the mean in each parameter
-and at each coordinate (normal), and how far two steps, or two coordinates, point the
-same way: the cosine r of two independent isotropic normal vectors of k places has
-r^2 ~ Beta(1/2, (k - 1) / 2).
+Noise divided by its configured standard deviation is independent standard normal in
+every coordinate and every step. Nine statistics then have exact distributions, whatever
+the model: the sum of squares in each parameter, in total and in each step
+(chi-squared), the number of values between the quartiles (binomial), the largest value,
+the mean in each parameter and at each coordinate (normal), and the alignment of two
+steps or two coordinates: the cosine r of two independent isotropic normal vectors in k
+dimensions has r^2 ~ Beta(1/2, (k - 1) / 2).
 
-Where noise is correlated from step to step, a step w = d n + past is what it shows
-whitened: n is what was added, d the strategy's diagonal, ``past`` what earlier steps
-put in. Given these, |d n|^2 over the variance is noncentral chi-squared, so that
-a step to which nothing was added is detected there too.
+Where noise is correlated from step to step, a whitened step is w = d n + past: n is the
+noise that the step added, d the strategy's diagonal, ``past`` what earlier steps
+contributed. Given ``past``, |d n|^2 over the variance is noncentral chi-squared, so a
+step without noise of its own is detected there too.
 
-What was read may have been rounded: it is within ``h`` of what was added, and ``h`` is
-known (``rounding``). Each p-value is the largest over all noise within ``h``, or more:
-lengths and sums change by the length of ``h`` at most, an angle by the two angles under
-which the ``h`` appear, counts by the values that lie within ``h`` of the quartile. So
-rounding makes no fault of noise that has none.
+The values may have been rounded: each is within a known ``h`` of the noise that was
+added (``rounding``). Each p-value is an upper bound over all noise within ``h``:
+lengths and sums change by at most the length of ``h``, an angle by at most the two
+angles that the ``h`` subtend, counts by the values within ``h`` of the quartile. So
+rounding alone never causes a fault.
 
-**Promise.** The nine have equal parts of the noise's share of ``FALSE_POSITIVE_RATE``,
-each divided among all its comparisons. Only if one of them fails on all that was seen
-is anything called a fault, so noise as stated is said to be faulty with a probability
-of at most that share. All that follows then is explanation, causes before what they
-bring about: steps or coordinates that are equal, of which one each is kept for the
-rest; weaker likeness, without what is constant; a constant; the scale, without it; the
-shape, only if nothing else is wrong.
-More noise than stated is a remark and no fault, if it has the shape of noise.
+**False-positive rate.** The nine tests have equal parts of the noise's share of
+``FALSE_POSITIVE_RATE``, each divided among all its comparisons. A fault is reported
+only if one of them fails on all the data, so noise as configured is reported as faulty
+with a probability of at most that share. What follows a failure only explains it,
+causes before consequences: equal steps or equal coordinates, of which one each is kept
+for the rest; weaker correlation, with constants removed; a constant; the scale, with
+the constant removed; the shape, only if nothing else is wrong.
+More noise than configured is a remark and not a fault if it has the shape of noise.
 """
 
 from collections.abc import Iterable
@@ -69,9 +69,9 @@ _Findings: TypeAlias = tuple[Finding, ...]
 _PARTS: Final = 9 / NOISE_SHARE  # of the rate, of which each test has one
 _QUARTILE: Final = 0.6744897501960817  # of |z|: half of a normal lies within
 _BLOCK: Final = 512  # rows that are compared with all others at a time
-_SAME: Final = 0.999  # a cosine from which on two are one
-_ROUNDING: Final = 1e-6  # of a cosine of numbers of 32 bits
-_NOTHING: Final = 1e-3  # a ratio below which there is no noise
+_SAME: Final = 0.999  # cosine above which two vectors count as equal
+_ROUNDING: Final = 1e-6  # of a cosine of 32-bit numbers
+_NOTHING: Final = 1e-3  # noise ratio below which there is no noise
 
 _noise = partial(fault, Stage.NOISE_SCALE)
 _likeness = partial(fault, Stage.NOISE_INDEPENDENCE)
@@ -80,34 +80,34 @@ _likeness = partial(fault, Stage.NOISE_INDEPENDENCE)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The sums of squares of each step with noise, over its variance."""
+    """Sums of squares of each step with noise, divided by its variance."""
 
     numbers: _Places
-    squares: _Floats  # of what the step shows, made independent of other steps
-    own: _Floats  # of the part of it that was added in this step
-    past: _Floats  # of the part that earlier steps put in
-    rounding: _Floats  # of how far each coordinate may be rounded
-    correlated: bool  # whether ``past`` may be other than 0
+    squares: _Floats  # of the observed step, whitened
+    own: _Floats  # of the part that this step added
+    past: _Floats  # of the part that earlier steps contributed
+    rounding: _Floats  # of the bound on each coordinate's rounding error
+    correlated: bool  # whether ``past`` may be nonzero
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSeen:
-    """All that was seen, by all ranks."""
+    """The observed noise of all ranks."""
 
     names: tuple[str, ...]  # of parameters
     groups: _Places  # number of the parameter of each coordinate
-    totals: _Floats  # number of steps, then ``sums_of`` them
+    totals: _Floats  # number of steps, then their ``sums_of``
     rows: NDArray[np.float32]  # a sample of steps
     numbers: _Places  # of the steps in rows
     columns: _Places  # number of the parameter of each coordinate in rows
     slack: tuple[_Floats, _Floats]  # angles by which rounding may turn rows, columns
-    multiplier: float  # that was stated; nan if it changed
+    multiplier: float  # as configured; nan if it changed
     used: int  # steps with noise
     steps: Steps
 
     def without(self, steps: _Places) -> "NoiseSeen":
-        """Return the same without some steps: sums are of what was kept, then."""
+        """Return a copy without some sampled steps; ``totals`` still include them."""
         kept = ~np.isin(self.numbers, steps)
         return replace(
             self,
@@ -121,12 +121,13 @@ class NoiseSeen:
 def sums_of(rows: _Rows, errors: _Values = 0.0) -> _Floats:
     """Return sums over rows at each coordinate, and extremes.
 
-    These are sums, squares, squares of errors, how many values surely and perhaps lie
-    within the quartiles, and what the largest is at least and at most.
+    These are the sums of the values, of their squares and of the squared error bounds;
+    how many values certainly and possibly lie within the quartiles; and a lower and an
+    upper bound on the largest absolute value.
 
     Args:
         rows: One for each step.
-        errors: How far each value may be rounded: a number for each row.
+        errors: Bound on the rounding error of each value, a number for each row.
     """
     size = np.abs(rows.astype(np.float64))
     off = np.zeros_like(size) + np.reshape(errors, (-1, 1))
@@ -144,7 +145,7 @@ def sums_of(rows: _Rows, errors: _Values = 0.0) -> _Floats:
 
 
 def add_row(totals: _Floats, row: _Floats, size: _Floats, off: _Floats) -> None:
-    """Add a row to ``sums_of`` others, given its absolute values and errors too."""
+    """Add a row to a ``sums_of``, given its absolute values and error bounds."""
     sums, squares, rounding, surely, perhaps, least, most = totals
     low, high = size - off, size + off
     sums += row
@@ -159,12 +160,12 @@ def add_row(totals: _Floats, row: _Floats, size: _Floats, off: _Floats) -> None:
 def slack_of(
     rows: _Rows, errors: _Floats, rounding: _Floats
 ) -> tuple[_Floats, _Floats]:
-    """Return by what angle rounding may turn each row, and each column.
+    """Return the largest angle by which rounding may turn each row and each column.
 
     Args:
         rows: One for each step.
-        errors: The length of the errors of each row.
-        rounding: The sum of squares of errors of each column.
+        errors: The length of each row's error vector.
+        rounding: The sum of squared errors of each column.
     """
     squares = np.square(rows, dtype=np.float64)
     return (
@@ -174,12 +175,12 @@ def slack_of(
 
 
 def _angle(rounding: _Floats, squares: _Floats) -> _Floats:
-    """Return under what angle an error appears; a right one if it hides the rest."""
+    """Return the angle that an error subtends; a right angle if it hides the rest."""
     share = np.divide(rounding, squares, out=np.ones_like(squares), where=squares > 0)
     return np.asarray(np.arcsin(np.sqrt(np.minimum(share, 1.0))))
 
 
-# The laws. Each returns a p-value, or an upper bound on one.
+# Null distributions. Each function returns a p-value, or an upper bound on one.
 
 
 def _two_sided(low: _Values, high: _Values) -> _Floats:
@@ -191,8 +192,8 @@ def scale_chance(squares: _Values, count: _Values, rounding: _Values = 0.0) -> _
 
     Args:
         squares: The sum.
-        count: How many they are.
-        rounding: The sum of squares of the errors with which they were read.
+        count: Number of squares.
+        rounding: The sum of squared rounding errors.
     """
     low, high = _ends(squares, rounding)
     return _two_sided(special.chdtr(count, high), special.chdtrc(count, low))
@@ -201,18 +202,18 @@ def scale_chance(squares: _Values, count: _Values, rounding: _Values = 0.0) -> _
 def bare_chance(
     own: _Values, past: _Values, count: _Values, rounding: _Values = 0.0
 ) -> _Floats:
-    """Return the chance of so small a sum of squares of what a step added.
+    """Return the probability of so small a sum of squares of what a step added.
 
-    It is that of independent normals with means of which the squares add up to
-    ``past``: noncentral chi-squared.
+    The values are independent normals whose squared means add up to ``past``, so the
+    sum is noncentral chi-squared.
     """
     high, mean = _ends(own, rounding)[1], _ends(past, rounding)[0]
-    chances = special.chndtr(high, count, mean)
-    return np.asarray(np.where(np.isfinite(chances), chances, 1.0))
+    p_values = special.chndtr(high, count, mean)
+    return np.asarray(np.where(np.isfinite(p_values), p_values, 1.0))
 
 
 def _ends(squares: _Values, rounding: _Values) -> tuple[_Floats, _Floats]:
-    """Return between what a sum of squares lies that was read with errors."""
+    """Return a lower and an upper bound on a sum of squares before rounding."""
     length, off = np.sqrt(squares), np.sqrt(rounding)
     return np.square(np.maximum(length - off, 0.0)), np.square(length + off)
 
@@ -221,9 +222,9 @@ def inside_chance(surely: float, count: float, perhaps: float | None = None) -> 
     """Return the p-value of a number of values within the quartiles: binomial.
 
     Args:
-        surely: How many lie within, at least.
-        count: Of how many.
-        perhaps: How many lie within at most; as many if left out.
+        surely: Lower bound on the number within.
+        count: Number of values.
+        perhaps: Upper bound on the number within; ``surely`` if left out.
     """
     few, many = surely if perhaps is None else perhaps, surely
     below = special.betainc(count - few, few + 1, 0.5) if few < count else 1.0
@@ -232,12 +233,12 @@ def inside_chance(surely: float, count: float, perhaps: float | None = None) -> 
 
 
 def largest_chance(least: float, count: float, most: float | None = None) -> float:
-    """Return the p-value of the largest size of standard normals.
+    """Return the p-value of the largest absolute value of standard normals.
 
     Args:
-        least: What it is at least.
-        count: Of how many.
-        most: What it is at most; the same if left out.
+        least: Lower bound on it.
+        count: Number of values.
+        most: Upper bound on it; ``least`` if left out.
     """
     low, high = (
         np.log1p(-2 * special.ndtr(-largest)) if largest > 0 else -np.inf
@@ -253,19 +254,19 @@ def mean_chance(sums: _Values, count: _Values, rounding: _Values = 0.0) -> _Floa
 
 
 def cosine_chance(cosine: _Values, places: _Values) -> _Floats:
-    """Return the chance of a larger cosine, of either sign, between normal vectors.
+    """Return the probability of a larger cosine, of either sign, of normal vectors.
 
-    The vectors are independent and isotropic, and need not be of one scale. Rounding
-    to 32 bits counts for the noise.
+    The vectors are independent and isotropic, and may differ in scale. Rounding to
+    32 bits counts in favour of the noise.
     """
     size = np.clip(np.abs(cosine) - _ROUNDING, 0.0, 1.0)
     rest = (1 - size) * (1 + size)
     return np.asarray(special.betainc((np.asarray(places) - 1) / 2, 0.5, rest))
 
 
-def _corrected(chances: _Values, comparisons: int) -> _Floats:
-    """Return chances over all comparisons of all kinds."""
-    return np.asarray(np.minimum(1.0, chances * np.float64(comparisons * _PARTS)))
+def _corrected(p_values: _Values, comparisons: int) -> _Floats:
+    """Return p-values corrected for all comparisons of all tests."""
+    return np.asarray(np.minimum(1.0, p_values * np.float64(comparisons * _PARTS)))
 
 
 # The tests.
@@ -287,7 +288,7 @@ class _Tested:
 
 
 def _summed(by: _Places, *totals: _Floats) -> tuple[_Places, list[_Floats]]:
-    """Return which parameters or coordinates have values, and sums of each of them."""
+    """Return which parameters or coordinates have values, and their sums."""
     sums = [np.asarray(np.bincount(by, each), np.float64) for each in totals]
     which = np.flatnonzero(sums[0])
     return which, [each[which] for each in sums]
@@ -300,15 +301,16 @@ def _scales(
     *,
     centred: bool = False,
 ) -> _Tested:
-    """Return the noise of each parameter over that stated, or that less its mean.
+    """Return each parameter's ratio of observed to configured noise.
 
-    If all together are wrong and none differs from the rest, each is wrong as all are.
+    If the overall scale is wrong and no parameter differs from the rest, every
+    parameter is given the overall ratio.
 
     Args:
         groups: Number of the parameter of each coordinate.
         totals: Of each coordinate.
-        steps: Where the sums of all are taken from; the totals if left out.
-        centred: Whether the mean at each coordinate is taken off.
+        steps: Source of the overall sums; the totals if left out.
+        centred: Whether the mean at each coordinate is subtracted.
     """
     count, sums, squares, rounding, *_ = totals
     if centred:
@@ -337,14 +339,14 @@ def _scales(
 
 
 def _step_chances(steps: Steps, places: int, scale: float = 1.0) -> _Floats:
-    """Return how likely the sum of squares of each step is, if all have this scale."""
+    """Return the p-value of each step's sum of squares if all have this variance."""
     squares, own, past, rounding = (
         part / scale for part in (steps.squares, steps.own, steps.past, steps.rounding)
     )
-    chances = scale_chance(squares, places, rounding)
+    p_values = scale_chance(squares, places, rounding)
     if steps.correlated:
-        chances = np.minimum(chances, bare_chance(own, past, places, rounding))
-    return _corrected(chances, _step_comparisons(steps))
+        p_values = np.minimum(p_values, bare_chance(own, past, places, rounding))
+    return _corrected(p_values, _step_comparisons(steps))
 
 
 def _step_comparisons(steps: Steps) -> int:
@@ -352,15 +354,15 @@ def _step_comparisons(steps: Steps) -> int:
 
 
 def _odd_steps(seen: NoiseSeen) -> NDArray[np.bool_]:
-    """Return which steps have another scale than was stated, and than the others."""
+    """Return which steps differ in scale from the configured noise and the others."""
     steps, places = seen.steps, len(seen.groups)
     common = float(steps.squares.mean()) / places
     if not common:
         return np.zeros(len(steps.numbers), bool)
     odd = _step_chances(steps, places) <= FALSE_POSITIVE_RATE
     odd &= _step_chances(steps, places, common) <= FALSE_POSITIVE_RATE
-    # What coordinates share makes steps differ, and not the other way round if every
-    # step is brought to one length.
+    # Coordinates that share noise make steps differ in length. Steps that differ do
+    # not make coordinates alike once every step is scaled to one length.
     lengths = np.sqrt(np.square(seen.rows, dtype=np.float64).sum(1, keepdims=True))
     level = seen.rows / np.where(lengths > 0, lengths, 1.0)
     if odd.any() and _compare(level.T, len(level), seen.slack[1]).found:
@@ -369,9 +371,10 @@ def _odd_steps(seen: NoiseSeen) -> NDArray[np.bool_]:
 
 
 def detectable_step(seen: NoiseSeen) -> float:
-    """Return the scale below which a single step is a fault, 9 times of 10.
+    """Return the noise scale below which a single step is reported, with 90 % power.
 
-    0 if a step without any noise is none: of so few coordinates, in such precision.
+    0 if even a step without noise would pass, for too few coordinates or too coarse
+    rounding.
     """
     places, steps = len(seen.groups), seen.steps
     level = FALSE_POSITIVE_RATE / _PARTS / _step_comparisons(steps) / 2
@@ -380,18 +383,19 @@ def detectable_step(seen: NoiseSeen) -> float:
 
 
 def _means(by: _Places, totals: _Floats, *, free: bool = False) -> _Tested:
-    """Return the mean of each coordinate or parameter, at any scale if ``free``."""
+    """Test the mean of each coordinate or parameter, at any scale if ``free``."""
     which, (sizes, sums, squares, rounding) = _summed(by, *totals[:4])
-    chances = mean_chance(sums, sizes, rounding)
+    p_values = mean_chance(sums, sizes, rounding)
     if free:
         cosines = np.abs(sums) / np.sqrt(np.where(squares > 0, squares * sizes, 1.0))
         cosines = np.maximum(cosines - _angle(rounding, squares), 0.0)
-        chances = np.where(sizes > 2, cosine_chance(cosines, np.maximum(sizes, 3)), 1.0)
-    return _Tested(which, sizes, sums / sizes, _corrected(chances, len(which)))
+        p_values = cosine_chance(cosines, np.maximum(sizes, 3))
+        p_values = np.where(sizes > 2, p_values, 1.0)
+    return _Tested(which, sizes, sums / sizes, _corrected(p_values, len(which)))
 
 
 def _shape(totals: _Floats) -> _Findings:
-    """Tell of too few or too many values near 0, or of one that is too far off."""
+    """Report too few or too many values near 0, or an implausible largest value."""
     count, surely, perhaps = (totals[row].sum() for row in (0, 4, 5))
     least, most = totals[6].max(), totals[7].max()
     halves = float(_corrected(inside_chance(surely, count, perhaps), 1))
@@ -415,34 +419,34 @@ def _shape(totals: _Floats) -> _Findings:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlikeRows:
-    """How alike the rows of a matrix are, two by two."""
+    """Pairwise similarity of the rows of a matrix."""
 
-    first: _Places  # for each row the first that it equals, often itself
-    pair: _Places  # the two most alike, the later first
+    first: _Places  # for each row the first row that it equals, often itself
+    pair: _Places  # the two most similar rows, the later first
     places: int = 0  # of each row; 0 if there was nothing to compare
     cosine: float = 0.0
-    chance: float = 1.0
-    one_sign: float = 0.0  # 1 if all beyond chance have one sign, 0 if half of them
+    chance: float = 1.0  # corrected p-value of the cosine
+    one_sign: float = 0.0  # 1 if all significant cosines share a sign, 0 if half do
 
     @property
     def found(self) -> bool:
-        """Whether two are more alike than chance explains."""
+        """Whether two rows are more similar than chance explains."""
         return self.chance <= FALSE_POSITIVE_RATE
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """One of each kind of rows."""
+        """Whether each row is the first of those that it equals."""
         return np.asarray(self.first == np.arange(len(self.first)))
 
 
 def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
-    """Return how alike rows are, if there are two of three places that are not 0.
+    """Return how similar rows are, if there are two nonzero rows of three places.
 
     Args:
         rows: To be compared.
-        places: How many places of them are free.
-        slack: By what angle each may be turned. An angle that is smaller by so much has
-            a cosine that is larger by no more.
+        places: Their degrees of freedom.
+        slack: The angle by which rounding may turn each. Reducing an angle by that
+            much raises its cosine by no more than that.
     """
     lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(1))
     used, first, pair = np.flatnonzero(lengths), np.arange(len(rows)), np.array([1, 0])
@@ -455,7 +459,7 @@ def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
     )
     limit = sqrt(1 - float(rest)) + _ROUNDING
     turned = np.broadcast_to(np.float32(slack), len(rows))[used]
-    cosine, sure, signs = 0.0, 0.0, np.zeros(2, int)
+    cosine, largest, signs = 0.0, 0.0, np.zeros(2, int)
     for start in range(0, len(used), _BLOCK):
         stop = min(start + _BLOCK, len(used))
         cosines = np.tril(units[start:stop] @ units[:stop].T, start - 1)
@@ -464,15 +468,15 @@ def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
         sizes -= turned[start:stop, None]
         sizes -= turned[:stop]
         row, column = np.unravel_index(sizes.argmax(), sizes.shape)
-        if sizes[row, column] > sure or not start:
-            sure, cosine = float(sizes[row, column]), float(cosines[row, column])
+        if sizes[row, column] > largest or not start:
+            largest, cosine = float(sizes[row, column]), float(cosines[row, column])
             pair = np.array([start + row, column])
         beyond = sizes > limit
         signs += [(beyond & (cosines > 0)).sum(), (beyond & (cosines < 0)).sum()]
         same &= beyond
         again = np.flatnonzero(same.any(1))
         first[used[start + again]] = used[same[again].argmax(1)]
-    chance = cosine_chance(max(sure, 0.0), places)
+    chance = cosine_chance(max(largest, 0.0), places)
     return AlikeRows(
         places=places,
         pair=used[pair],
@@ -487,7 +491,7 @@ _Slack: TypeAlias = tuple[_Values, _Values]  # of rows and of columns
 
 
 def compared(rows: _Rows, slack: _Slack = (0.0, 0.0)) -> tuple[AlikeRows, AlikeRows]:
-    """Return how alike steps are, and how alike coordinates, if not all zero."""
+    """Return how similar steps are, and how similar coordinates are."""
     return (
         _compare(rows, int(rows.any(0).sum()), slack[0]),
         _compare(rows.T, len(rows), slack[1]),
@@ -495,31 +499,31 @@ def compared(rows: _Rows, slack: _Slack = (0.0, 0.0)) -> tuple[AlikeRows, AlikeR
 
 
 def _centred(rows: _Rows, slack: _Slack) -> tuple[AlikeRows, AlikeRows]:
-    """Return the same without what is constant at each coordinate.
+    """Return the same with the mean at each coordinate subtracted.
 
-    Coordinates then have a place less. Steps have cosines of -1 / (steps - 1) on
-    average, which is allowed for twice.
+    Coordinates then have one degree of freedom less. Steps have cosines of
+    -1 / (steps - 1) on average, which is allowed for twice.
     """
     less = rows - rows.sum(0) / max(len(rows), 1)
     less[:, np.square(less).sum(0) <= 1e-10 * np.square(rows).sum(0)] = 0
-    allowed = slack[0] + np.float64(1 / max(len(rows) - 1, 1))  # for either of two
+    allowed = slack[0] + np.float64(1 / max(len(rows) - 1, 1))  # for each of the two
     steps = _compare(less, int(less.any(0).sum()), allowed)
     return steps, _compare(less.T, len(rows) - 1, slack[1])
 
 
 def _evened(rows: _Rows) -> _Rows:
-    """Return steps with every coordinate at one scale; zeros stay."""
+    """Return steps with every coordinate scaled to unit variance; zeros stay."""
     scale = np.sqrt(np.square(rows, dtype=np.float64).sum(0) / max(len(rows), 1))
     return (rows / np.where(scale > 0, scale, 1.0)).astype(np.float32)
 
 
-# Which fault explains which, and what is said of it.
+# Which fault explains which, and what is reported.
 
 
 def found(
     seen: NoiseSeen, steps: AlikeRows, coordinates: AlikeRows
 ) -> tuple[_Findings, _Findings]:
-    """Return what is wrong, and remarks; nothing if all nine tests of all pass."""
+    """Return faults and remarks; none if all nine tests on all the data pass."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
     tests = (
@@ -532,20 +536,20 @@ def found(
     if not (alarm or any(test.wrong.any() for test in tests)):
         return (), ()
     odd = _odd_steps(seen)
-    told, remarks = _of_steps(seen, odd)
+    faults, remarks = _of_steps(seen, odd)
     rest = seen.without(seen.steps.numbers[odd]) if odd.any() else seen
     if not len(rest.numbers):
-        return told, remarks
-    faults, more = _explained(rest, seen.steps if rest is seen else None)
-    told, remarks = told + faults, remarks + more
-    if told or remarks:
-        return told, remarks
-    # Nothing explains it: it is told as it was noticed.
+        return faults, remarks
+    more_faults, more = _explained(rest, seen.steps if rest is seen else None)
+    faults, remarks = faults + more_faults, remarks + more
+    if faults or remarks:
+        return faults, remarks
+    # Nothing explains the failure: report the test that failed.
     return _of_steps(seen, by_step) if by_step.any() else (_shape(totals), ())
 
 
 def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findings]:
-    """Return what is wrong with steps that do not differ in scale, and remarks."""
+    """Return faults and remarks on steps that do not differ in scale."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
     again, rows, columns = _repeated(seen)
@@ -560,7 +564,7 @@ def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findin
     means = _means(at_each, totals, free=free)
     likely = _centred if means.wrong.any() else compared
     steps, coordinates = likely(_evened(left) if free else left, slack)
-    # Of two likenesses the cause is the one with one sign, or else the surer one.
+    # If both are correlated, the cause is the one with one sign, then the smaller p.
     by_steps, by_coordinates = (
         (not pairs.found, round(1 - pairs.one_sign), pairs.chance)
         for pairs in (steps, coordinates)
@@ -570,7 +574,7 @@ def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findin
     if steps.found and by_steps <= by_coordinates:
         later, earlier = seen.numbers[rows][steps.pair] + 1
         alike = _alike("noise.steps_correlated", steps, later=later, earlier=earlier)
-    else:  # Steps that are alike would bring means about.
+    else:  # Correlated steps would cause nonzero means.
         constant = _constant(seen, means, groups[means.which])
         if coordinates.found:
             named = _names(seen, seen.columns[columns][coordinates.pair])
@@ -580,26 +584,26 @@ def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findin
         constant = _constant(seen, means, means.which)
     if constant:
         scales = _scales(groups, totals, centred=True)
-    told = again + alike + constant
+    faults = again + alike + constant
     remarks: _Findings = ()
-    least = 1.2 if alike else 1.0  # Likeness widens the error.
+    least = 1.2 if alike else 1.0  # Correlation widens the error.
     less = (scales.values < 1 / least) & scales.wrong
     more = (scales.values > least) & scales.wrong
     if less.any():
-        told += (_wrong_scale(seen, scales, less),)
+        faults += (_wrong_scale(seen, scales, less),)
     if more.any():
         remarks = (_more_noise(seen, scales, more),)
         scale = np.ones(len(seen.names))
         scale[scales.which] = scales.values
         left = left / scale[seen.columns[columns]]
         totals = np.stack([np.full(left.shape[1], len(left)), *sums_of(left)])
-    return told or _shape(totals), remarks
+    return faults or _shape(totals), remarks
 
 
 def _of_steps(seen: NoiseSeen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Findings]:
-    """Tell of steps with less noise than stated; remark on those with more."""
+    """Report steps with less noise than configured; remark on those with more."""
     steps, places = seen.steps, len(seen.groups)
-    chances = _step_chances(steps, places)
+    p_values = _step_chances(steps, places)
     ratios = np.sqrt(steps.squares / places)
     if steps.correlated:
         ratios = np.minimum(ratios, np.sqrt(steps.own / (places + steps.past)))
@@ -614,7 +618,7 @@ def _of_steps(seen: NoiseSeen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Find
                 ratio=ratios[worst],
                 others=int(less.sum()) - 1,
                 coordinates=places,
-                probability=float(chances[less].min()),
+                probability=float(p_values[less].min()),
             ),
         )
     if (more := odd & (ratios > 1)).any():
@@ -638,29 +642,29 @@ def _taken(seen: NoiseSeen, rows: _Places, columns: _Places) -> tuple[_Rows, _Sl
 
 
 def _repeated(seen: NoiseSeen) -> tuple[_Findings, _Places, _Places]:
-    """Tell of equal steps and equal coordinates; return one of each of them.
+    """Report equal steps and equal coordinates; return one of each kind.
 
-    First of the side that shrinks more. Coordinates that stay are not alike for it.
+    Begins with the side that shrinks more. Constant coordinates do not count as equal.
     """
-    told: _Findings = ()
+    faults: _Findings = ()
     even = replace(seen, rows=_evened(seen.rows))
     rows, columns = np.arange(len(even.rows)), np.arange(len(seen.columns))
     for _ in range(2):
         left, slack = _taken(even, rows, columns)
         steps, coordinates = compared(left, slack)[0], _centred(left, slack)[1]
         if not steps.kept.all() and steps.kept.mean() <= coordinates.kept.mean():
-            told += (_repeated_steps(seen, steps, left, seen.numbers[rows] + 1),)
+            faults += (_repeated_steps(seen, steps, left, seen.numbers[rows] + 1),)
             rows = rows[steps.kept]
         elif not coordinates.kept.all():
-            told += _repeated_coordinates(seen, coordinates, seen.columns[columns])
+            faults += _repeated_coordinates(seen, coordinates, seen.columns[columns])
             columns = columns[coordinates.kept]
-    return told, rows, columns
+    return faults, rows, columns
 
 
 def _repeated_steps(
     seen: NoiseSeen, pairs: AlikeRows, left: _Rows, numbers: _Places
 ) -> Finding:
-    """Tell of equal or opposite steps, and of the cause that their lags point to."""
+    """Report equal or opposite steps, and the cause that their lags point to."""
     again = np.flatnonzero(~pairs.kept)
     later, earlier = numbers[again], numbers[pairs.first[again]]
     reverse = bool(left[again[0]] @ left[pairs.first[again[0]]] < 0)
@@ -694,22 +698,22 @@ def _repeated_steps(
 def _repeated_coordinates(
     seen: NoiseSeen, pairs: AlikeRows, groups: _Places
 ) -> _Findings:
-    """Tell of coordinates that are equal, within parameters and across them."""
+    """Report equal coordinates, within parameters and across them."""
     again = np.flatnonzero(~pairs.kept)
     one, two = groups[again], groups[pairs.first[again]]
-    tell = partial(
+    report = partial(
         _likeness,
         repeated=len(again),
         coordinates=len(groups),
         probability=pairs.chance,
     )
-    told: _Findings = ()
+    faults: _Findings = ()
     if (one == two).any():
-        told += (tell("noise.broadcast", _names(seen, one[one == two])),)
+        faults += (report("noise.broadcast", _names(seen, one[one == two])),)
     if (one != two).any():
         named = _names(seen, [*one[one != two], *two[one != two]])
-        told += (tell("noise.shared", named),)
-    return told
+        faults += (report("noise.shared", named),)
+    return faults
 
 
 def _alike(
@@ -724,7 +728,7 @@ def _alike(
 
 
 def _constant(seen: NoiseSeen, means: _Tested, groups: _Places) -> _Findings:
-    """Tell of means that are not 0, if there are any."""
+    """Report nonzero means, if there are any."""
     if not means.wrong.any():
         return ()
     worst = int(means.chances.argmin())
@@ -771,7 +775,7 @@ def _more_noise(seen: NoiseSeen, scales: _Tested, off: NDArray[np.bool_]) -> Fin
 
 
 def _together(scales: _Tested, off: NDArray[np.bool_]) -> dict[str, float]:
-    """Return the ratio over several parameters together, with its standard error."""
+    """Return the pooled ratio of several parameters, with its standard error."""
     ratios, sizes = scales.values[off], scales.sizes[off]
     ratio = sqrt(np.square(ratios) @ sizes / sizes.sum())
     return {"ratio": ratio, "error": ratio / sqrt(2 * sizes.sum())}

@@ -1,10 +1,10 @@
-"""Which canaries join a step: coins say who may, a draw of the step says who does.
+"""Which canaries join a step, by their coins and a Poisson draw of each step.
 
-Every canary is present whatever its coin; one whose coin excludes it has the zero
-gradient. The draws come from a stream of the key of their own, so they are unrelated to
-the coins, the guesser cannot know them, and a resumed run draws what it would have
-drawn. Only the canaries that are drawn are touched: from one to the next is a geometric
-number of canaries away, which is the same as a draw of its own for each.
+Every canary can be drawn whatever its coin; an excluded one has the zero gradient. The
+draws have a stream of the key of their own, so they are independent of the coins, the
+guesser cannot know them, and a resumed run draws the same as an uninterrupted one. Only
+the drawn canaries cost time: the gaps between them are geometric, which is equivalent
+to an independent draw for each canary.
 """
 
 from typing import NoReturn, final
@@ -22,14 +22,14 @@ __all__ = ["ParticipationDraws", "drawn"]
 
 @final
 class ParticipationDraws:
-    """Knows the coins and who joins: the secret part of an audit.
+    """The secret part of an audit: the coins, and which canaries join each step.
 
     Args:
         key: The secret of the run.
-        canaries: How many canaries.
+        canaries: Number of canaries.
         per_coordinate: Canaries at each coordinate; canary ``i`` is at ``i // s``.
-        sample_rate: Chance of a canary to join a step, when it is its turn.
-        participation: Whose turn it is; everybody's if left out.
+        sample_rate: Probability that a canary joins a step, when it is its turn.
+        participation: The participation schedule; all in every step if left out.
 
     Example:
         >>> draws = ParticipationDraws(
@@ -57,7 +57,7 @@ class ParticipationDraws:
         bits = Coins(key=key, count=canaries).bits()
         self.included: NDArray[np.bool_] = bits.astype(bool)
         self._participation = participation
-        self._used = np.zeros(canaries, np.int64), 0  # joins, and of how many steps
+        self._used = np.zeros(canaries, np.int64), 0  # joins, and steps counted
 
     def __reduce__(self) -> NoReturn:
         raise InvalidRunError(
@@ -76,9 +76,9 @@ class ParticipationDraws:
         return np.bincount(self.joined(step), minlength=coordinates)
 
     def present(self, step: int) -> NDArray[np.int64]:
-        """Return the canaries that take part in a step, whatever their coins.
+        """Return the canaries that participate in a step, whatever their coins.
 
-        Those that are excluded take part with nothing.
+        Excluded ones contribute nothing.
         """
         participation = self._participation
         if participation is None:
@@ -98,11 +98,11 @@ class ParticipationDraws:
         if cohort is None:
             return np.zeros(0, np.int64)
         who = self._picked(step)
-        theirs = who // self._per_coordinate % self._participation.cohorts
-        return np.asarray(who[theirs == cohort])
+        cohorts = who // self._per_coordinate % self._participation.cohorts
+        return np.asarray(who[cohorts == cohort])
 
     def _joins_before(self, step: int) -> NDArray[np.int64]:
-        """Return how often each canary was drawn in its turn, before a step."""
+        """Return how often each canary was drawn in its turn before a step."""
         counts, steps = self._used
         if steps > step:
             counts, steps = np.zeros_like(counts), 0
@@ -115,7 +115,7 @@ class ParticipationDraws:
 def drawn(
     key: Key, step: int, *, canaries: int, sample_rate: float
 ) -> NDArray[np.int64]:
-    """Return the canaries that a step's draw picks, in order, whatever their coins.
+    """Return the canaries drawn for a step, in order, whatever their coins.
 
     Example:
         >>> drawn(Key(bytes(32)), 0, canaries=5, sample_rate=1.0)
@@ -123,10 +123,10 @@ def drawn(
     """
     rng = key.generator("participation", step)
     mean = canaries * sample_rate
-    some = int(mean + 6 * np.sqrt(mean)) + 8  # hardly ever too few
+    size = int(mean + 6 * np.sqrt(mean)) + 8  # almost always enough
     parts, last = [], -1
     while last < canaries:
-        gaps = np.minimum(rng.geometric(sample_rate, some), canaries + 1)
+        gaps = np.minimum(rng.geometric(sample_rate, size), canaries + 1)
         parts.append(last + np.cumsum(gaps))
         last = int(parts[-1][-1])
     places = np.concatenate(parts)

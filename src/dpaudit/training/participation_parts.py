@@ -1,8 +1,9 @@
-"""What a guesser keeps of sums in which canaries take turns, or noise is correlated.
+"""Likelihoods of sums with a participation schedule or correlated noise.
 
-Parts of a ``SumsLikelihood``, each for coordinates that are alike. Where the steps that
-a canary joins are known, a number for each coordinate (``MatchedPart``); where they are
-not, a likelihood of each way in which it may have joined (``PatternPart``).
+Parts of a ``SumsLikelihood``, each for a group of similar coordinates. Where the steps
+that a canary joins are known, the guesser keeps a number for each coordinate
+(``MatchedPart``); where they are not, a likelihood of each pattern in which it may have
+joined (``PatternPart``).
 """
 
 from math import sqrt
@@ -35,19 +36,19 @@ __all__ = [
 Floats: TypeAlias = NDArray[np.float64]
 Sampling: TypeAlias = Poisson | Shuffling
 
-LARGE: Final = 1e9  # of the clipping norm
-REACH: Final = 5.0  # standard deviations of the noise, beyond which sums say no more
-_UNSURE: Final = 6.0  # four standard errors of a quartile distance, times sqrt(n)
+LARGE: Final = 1e9  # in clipping norms
+REACH: Final = 5.0  # noise standard deviations, beyond which sums are clipped
+_ERROR: Final = 6.0  # four standard errors of a quartile distance, times sqrt(n)
 _STEPS: Final = 20  # over which the noise is averaged while it stays the same
-_LENGTHS: Final = 32  # of signals that stand for all
-_LAWS: Final = 64  # of a step's sums, whose tables are kept
+_LENGTHS: Final = 32  # representative signal lengths
+_DISTRIBUTIONS: Final = 64  # of a step's sums, whose tables are kept
 
 
 class Part(Protocol):
-    """Reads coordinates that are alike, step by step."""
+    """Accumulates the likelihood of similar coordinates, step by step."""
 
     def observe(self, now: Floats, told: Floats | None) -> None:
-        """Add one step: its sums, and the scale of their noise if it is told."""
+        """Add one step: its sums, and the scale of their noise if it is given."""
         ...
 
     def log_likelihood(self) -> tuple[Floats, Floats]:
@@ -55,20 +56,20 @@ class Part(Protocol):
         ...
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state as arrays that ``restore`` takes."""
         ...
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         ...
 
 
 @final
 class MatchedPart:
-    """Reads coordinates that are alike, of canaries that join known steps.
+    """Reads similar coordinates of canaries that join known steps.
 
-    The scale of the noise is measured once, on what all steps say together: whatever
-    real gradients leave there is in it.
+    The scale of the noise is measured once, on the matched sums over all steps; it
+    includes whatever real gradients leave there.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class MatchedPart:
 
     def observe(self, now: Floats, told: Floats | None) -> None:
         """Add one step."""
-        assert told is None  # only noise of independent steps is ever told
+        assert told is None  # the scale is given only where steps are independent
         self._seen.observe(np.clip(now, -LARGE, LARGE))
 
     def log_likelihood(self) -> tuple[Floats, Floats]:
@@ -97,22 +98,22 @@ class MatchedPart:
         different, times = np.unique(lengths, return_counts=True)
         values = np.outer(different, np.arange(s + 1.0)).ravel()
         shares = times / _LENGTHS
-        chances = np.outer(shares, np.exp(log_fair(s))).ravel()
-        scale = NoiseScale(values, chances).of(quartile_distance(standard))
+        probabilities = np.outer(shares, np.exp(log_fair(s))).ravel()
+        scale = NoiseScale(values, probabilities).of(quartile_distance(standard))
         return self._seen.log_likelihood(s, scale), np.ones(len(signal))
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state as arrays that ``restore`` takes."""
         return self._seen.saved()
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         self._seen.restore(saved)
 
 
 @final
 class PatternPart:
-    """Reads coordinates that are alike, of canaries whose steps nobody knows."""
+    """Reads similar coordinates of canaries whose steps are unknown."""
 
     def __init__(
         self,
@@ -131,8 +132,9 @@ class PatternPart:
         """Add one step."""
         assert told is None
         y = self._seen.whitened(np.clip(now, -LARGE, LARGE))
-        values, chances = self._seen.values()
-        scale = self._noise.add(self._scale(values, chances).of(quartile_distance(y)))
+        values, probabilities = self._seen.values()
+        table = self._scale(values, probabilities)
+        scale = self._noise.add(table.of(quartile_distance(y)))
         low, high = values.min() - REACH * scale, values.max() + REACH * scale
         self._seen.add(np.clip(y, low, high), scale)
 
@@ -142,21 +144,21 @@ class PatternPart:
         return np.stack([np.zeros(len(ratio)), ratio], axis=1), np.ones(len(ratio))
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state as arrays that ``restore`` takes."""
         return {**self._seen.saved(), **self._noise.saved()}
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         self._seen.restore(saved)
         self._noise.restore(saved)
 
-    def _scale(self, values: Floats, chances: Floats) -> NoiseScale:
-        """Return the table of a law; few laws come again and again."""
-        name = values.tobytes() + chances.round(9).tobytes()
+    def _scale(self, values: Floats, probabilities: Floats) -> NoiseScale:
+        """Return the table of a distribution; the same few recur."""
+        name = values.tobytes() + probabilities.round(9).tobytes()
         if name not in self._scales:
-            if len(self._scales) >= _LAWS:
+            if len(self._scales) >= _DISTRIBUTIONS:
                 self._scales.clear()
-            self._scales[name] = NoiseScale(values, chances)
+            self._scales[name] = NoiseScale(values, probabilities)
         return self._scales[name]
 
 
@@ -165,30 +167,30 @@ class Smoothed:
     """A width that is measured at every step, averaged while it stays the same."""
 
     def __init__(self, coordinates: int) -> None:
-        self._sure = _UNSURE / sqrt(coordinates)
+        self._tolerance = _ERROR / sqrt(coordinates)
         self.value, self.alike = 0.0, 0
 
     def add(self, width: float) -> float:
-        """Add what a step showed; return the average."""
-        # One step measures the noise roughly: several do it better, if it stays.
-        if abs(width - self.value) > self._sure * self.value:
+        """Add a step's width; return the average."""
+        # A single step measures the noise only roughly: average while it is constant.
+        if abs(width - self.value) > self._tolerance * self.value:
             self.value, self.alike = width, 0
         self.alike = min(self.alike + 1, _STEPS)
         self.value += (width - self.value) / self.alike
         return self.value
 
     def saved(self) -> State:
-        """Return all that was seen, as arrays that ``restore`` takes."""
+        """Return the state as arrays that ``restore`` takes."""
         return {"width": np.array([self.value]), "alike": np.array([self.alike])}
 
     def restore(self, saved: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         (self.value,) = map(float, saved_rows(saved, "width", (1,)))
         (self.alike,) = saved_counts(saved, "alike", 1)
 
 
 def participation_rate(sampling: Sampling, per_coordinate: int) -> float:
-    """Return the chance to join in one's turn, if there is a likelihood of that."""
+    """Return the sampling rate within a turn; refuse cases without a likelihood."""
     if isinstance(sampling, Shuffling):
         raise InvalidInputError(
             "turns and correlated noise go with Poisson sampling or none, got "

@@ -1,15 +1,14 @@
-"""A function run in a copy of this process: only what it returns is left of it.
+"""Run a function in a copy of this process, without side effects on this one.
 
-The copy is a fork: it has everything that this process has, at no cost until it writes
-to it, and whatever it does to models, optimizers and Python objects happens to its own
-copies. What it would do to the world outside is kept from happening: what it prints and
-sends goes nowhere, files that it writes are kept in memory, where it finds them again,
-and whatever else would change a file, start a process or reach another computer is
-refused, where Linux offers it by the kernel (Landlock). A copy that takes too long is
-ended.
+The copy is a fork: it shares this process's memory, at no cost until it writes to it,
+and whatever it does to models, optimizers and Python objects happens to its own copies.
+Effects outside the process are suppressed: what it prints and sends is discarded, files
+that it writes are kept in memory, where it can read them again, and whatever else would
+change a file, start a process or reach another computer is refused, by the kernel where
+Linux supports it (Landlock). A copy that takes too long is killed.
 
-Only the calling thread lives on in a copy, and accelerators do not work there at all;
-``why_no_copy`` says where none can be made.
+Only the calling thread survives in a copy, and accelerators do not work there at all;
+``why_no_copy`` reports where a copy is not possible.
 """
 
 import builtins
@@ -37,7 +36,7 @@ __all__ = ["CopyFailedError", "in_copy", "why_no_copy"]
 T = TypeVar("T")
 
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-# Events of Python's own audit hooks by which a copy would reach outside.
+# Events of Python's audit hooks for effects outside the process.
 _OUTSIDE: Final = (
     "os.chmod",
     "os.chown",
@@ -66,7 +65,7 @@ _READ: Final = 1 << 20
 
 
 class CopyFailedError(Exception):
-    """The function did not return; the message says why."""
+    """The function did not return; the message gives the reason."""
 
 
 def why_no_copy() -> str | None:
@@ -85,12 +84,12 @@ def in_copy(run: Callable[[], T], *, seconds: float) -> T:
     """Return what a function returns in a copy of this process.
 
     Args:
-        run: The function; what it returns, and errors of this package, are pickled.
-        seconds: After which it is ended.
+        run: The function; its return value and errors of this package are pickled.
+        seconds: Time limit, after which the copy is killed.
 
     Raises:
-        CopyFailedError: It raised something, ended without a word or took too long.
-        DpAuditError: It raised that.
+        CopyFailedError: It raised another error, ended without output or took too long.
+        DpAuditError: As raised by the function.
 
     Example:
         >>> kept = []
@@ -101,10 +100,10 @@ def in_copy(run: Callable[[], T], *, seconds: float) -> T:
         (1, [])
     """
     reader, writer = os.pipe()
-    drawn = random.getstate()  # which Python draws anew in each fork
+    drawn = random.getstate()  # which Python reseeds in each fork
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.freeze()  # what is there is not touched, and so stays shared
+    gc.freeze()  # leaves existing objects untouched, so that their memory stays shared
     process = os.fork()
     if not process:
         os.close(reader)
@@ -113,14 +112,14 @@ def in_copy(run: Callable[[], T], *, seconds: float) -> T:
     os.close(writer)
     ended = False
     try:
-        found = _read(reader, seconds)
+        output = _read(reader, seconds)
         ended = True
     finally:
         os.close(reader)
         if not ended:
             os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-    value: T = _result(found)
+    value: T = _result(output)
     return value
 
 
@@ -161,26 +160,26 @@ def _be_a_copy(
         random.setstate(drawn)
         _shut_off(writer)
         try:
-            found = pickle.dumps((run(), None, None))
+            output = pickle.dumps((run(), None, None))
         except DpAuditError as error:
-            found = pickle.dumps((None, error, None))
+            output = pickle.dumps((None, error, None))
         except BaseException as error:
-            found = pickle.dumps((None, None, _told(error)))
+            output = pickle.dumps((None, None, _described(error)))
         with os.fdopen(writer, "wb", closefd=False) as file:
-            file.write(found)
+            file.write(output)
     finally:
         os._exit(0)
 
 
-def _told(error: BaseException) -> str:
-    """Return an error in words, with the line where it was raised."""
+def _described(error: BaseException) -> str:
+    """Return an error's type and message, with the line where it was raised."""
     where = traceback.extract_tb(error.__traceback__)
     last = f", in {where[-1].name}, line {where[-1].lineno}" if where else ""
     return f"{type(error).__name__}: {error}{last}"
 
 
 def _shut_off(keep: int) -> None:
-    """Let nothing that this process does reach anything outside it."""
+    """Suppress all effects of this process outside it."""
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
@@ -191,7 +190,7 @@ def _shut_off(keep: int) -> None:
     builtins.open = io.open = functools.partial(files.open, builtins.open)
     torch: Any = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(1)  # those of the process have no threads here
+        torch.set_num_threads(1)  # the threads of its pool do not survive a fork
         torch.save = functools.partial(files.by_path, torch.save, "wb")
         torch.load = functools.partial(files.by_path, torch.load, "rb")
     _by_the_kernel()
@@ -199,7 +198,7 @@ def _shut_off(keep: int) -> None:
 
 
 def _leads_outside(number: int) -> bool:
-    """Return whether what is open leads to a terminal, a file for writing or away."""
+    """Return whether a descriptor is standard I/O, a socket, pipe or output file."""
     mode = os.fstat(number).st_mode
     if number < 3 or stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
         return True
@@ -209,7 +208,7 @@ def _leads_outside(number: int) -> bool:
 
 
 class _Files:
-    """Files that were written, in memory; all others as they are."""
+    """Opens files: those that are written in memory, all others as they are."""
 
     def __init__(self) -> None:
         self.written: dict[str, bytes] = {}
@@ -222,7 +221,7 @@ class _Files:
         *arguments: Any,  # noqa: ANN401
         **named: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Open a file: one for writing, or that was written, in memory."""
+        """Open a file, in memory if it is for writing or was written here."""
         writing = bool({*mode} & {*"wax+"})
         path = "" if isinstance(file, int) else os.path.abspath(os.fspath(file))
         if not path or not (writing or path in self.written):
@@ -244,7 +243,7 @@ class _Files:
         *arguments: Any,  # noqa: ANN401
         **named: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Call what takes a file, or its path, with the file."""
+        """Call a function that takes a file or its path with the opened file."""
         opened: list[Any] = []
 
         def file_of(value: Any) -> Any:  # noqa: ANN401
@@ -277,7 +276,7 @@ class _Written(io.BytesIO):
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse what would change something outside."""
+    """Refuse an event that would change something outside the process."""
     if event == "open":
         path, _, flags = arguments
         allowed = path == os.devnull or isinstance(path, int)
@@ -312,5 +311,5 @@ def _by_the_kernel() -> None:
         ruleset = call(444, ctypes.byref(rules), size, 0)
         null = _Rule(allowed=0b10, parent=os.open(os.devnull, os.O_PATH))
         call(445, ruleset, 1, ctypes.byref(null), 0)
-        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # no new privileges, as it demands
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # no new privileges: required
         call(446, ruleset, 0)

@@ -1,9 +1,10 @@
-"""Is the released model the one that the last step left? A loop hands over both.
+"""Check that the released model is the one after the last step.
 
-An audit of sums never sees the model. So the loop hands over its parameters after each
-step, and at the end those that are released, and they are compared bit for bit. Others
-than the last step left may still be private, such as a mean of several, or not, such as
-those that do best on the training data: it is not known which, and that is said.
+An audit of sums never sees the model. So the loop passes its parameters after each
+step, and at the end those that are released, and they are compared bit for bit.
+Parameters that differ may still be private, such as a mean of several steps', or not,
+such as those that do best on the training data: which is unknown, and the result
+reports that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,13 +17,13 @@ from dpaudit.training.probe import Tree, leaf_digests
 
 __all__ = ["ReleasedModel", "digest_of_leaves", "weights_digest"]
 
-_NAMED: Final = 4  # of what differs
+_MAX_NAMED: Final = 4  # differing arrays that a finding names
 
 
 def weights_digest(weights: Tree) -> str:
-    """Return the SHA-256 by which a report names the audited weights.
+    """Return the SHA-256 by which a report identifies the audited weights.
 
-    It is of the names, types, shapes and bits of all arrays, in any order.
+    It covers the names, types, shapes and bits of all arrays, in any order.
 
     Args:
         weights: A tree of arrays, such as ``model.state_dict()`` of torch or the
@@ -37,13 +38,13 @@ def weights_digest(weights: Tree) -> str:
 
 
 def digest_of_leaves(digests: Mapping[str, str]) -> str:
-    """Return the digest of arrays of which each has been digested."""
+    """Return one digest of all arrays, given the digest of each."""
     return sha256(_canonical.text(dict(digests)).encode()).hexdigest()
 
 
 @final
 class ReleasedModel:
-    """What the last step left, to be compared with what is released.
+    """The parameters after the last step, to be compared with the released ones.
 
     Example:
         >>> import numpy as np
@@ -60,33 +61,33 @@ class ReleasedModel:
         self._steps = 0
 
     def after_step(self, parameters: Tree, *, steps: int) -> None:
-        """Take note of what a step left.
+        """Record the parameters after a step.
 
         Args:
             parameters: A tree of arrays.
-            steps: How many steps were made.
+            steps: Number of steps made.
         """
         self._left, self._steps = leaf_digests(parameters, "after_step"), steps
 
     def findings(self, released: Tree, *, steps: int) -> Iterator[Finding]:
-        """Yield whether the released parameters are those that the last step left.
+        """Yield whether the released parameters are those after the last step.
 
         Args:
-            released: A tree of arrays; None if it was not handed over.
-            steps: How many steps were made.
+            released: A tree of arrays; None if it was not passed.
+            steps: Number of steps made.
         """
         if released is None or not self._left or self._steps != steps:
             yield not_checked(Stage.RELEASED_MODEL, "released.would")
             return
-        found = leaf_digests(released, "released")
-        names = self._left.keys() | found.keys()
-        differ = sorted(n for n in names if self._left.get(n) != found.get(n))
+        digests = leaf_digests(released, "released")
+        names = self._left.keys() | digests.keys()
+        differ = sorted(n for n in names if self._left.get(n) != digests.get(n))
         if not differ:
-            whole = digest_of_leaves(found)
+            whole = digest_of_leaves(digests)
             yield inspected(
                 Stage.RELEASED_MODEL, "released.as_left", steps=steps, sha256=whole
             )
             return
-        named, more = differ[:_NAMED], max(0, len(differ) - _NAMED)
+        named, more = differ[:_MAX_NAMED], max(0, len(differ) - _MAX_NAMED)
         yield not_checked(Stage.RELEASED_MODEL, "released.differs", named, more=more)
         yield inconclusive("released.not_as_left", named, more=more)

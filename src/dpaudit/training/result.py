@@ -1,8 +1,8 @@
 """The end of an audit of training: guesses by the rules, and the result.
 
-What the guesser made of the noisy sums is handed to the referee, which under adaptive
-rules answers with the coins of each turn. The claim that was registered is judged, the
-accountant's curve beside it, and the controls say whether either means something.
+The guesses from the noisy sums are submitted to the referee, which under adaptive rules
+reveals the coins of each round. The committed claim is tested, then the accountant's
+curve; the sanity checks show whether either test is meaningful.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -60,11 +60,11 @@ __all__ = [
     "judge_accountant",
 ]
 
-_FAR_FEWER: Final = 1e-6  # chance of so few right guesses by what was stated
+_FAR_FEWER: Final = 1e-6  # p-value below which correct guesses are far too few
 
 
 def check_training_rules(design: Design) -> None:
-    """Refuse a design whose rules a training's guesser cannot play by."""
+    """Refuse a design whose rules an audit of training cannot follow."""
     rules = design.rules
     counted = isinstance(rules, OneRun | Ranking) and rules.fixed
     if not (counted or isinstance(rules, AdaptiveRounds)):
@@ -78,9 +78,10 @@ class GuessedGame:
 
     Attributes:
         transcript: Its record.
-        scores: What the log-odds of all canaries looked like before any coin was
-            revealed; None where no one place knows them all.
-        confidence: For each guess the log-odds of being right that its guesser stated.
+        scores: Summary of the log-odds of all canaries before any coin was revealed;
+            None if no single process knows them all.
+        confidence: For each guess the log-odds, as the guesser stated them, that it is
+            correct.
     """
 
     transcript: Transcript
@@ -88,26 +89,28 @@ class GuessedGame:
     confidence: NDArray[np.float64]
 
     def calibration_check(self) -> Finding:
-        """Return whether guesses were right as often as they said they would be.
+        """Return whether guesses were correct as often as their stated probabilities.
 
-        The probability of so few right guesses, if each is right with the probability
-        that was stated when it was made, is bounded by Chernoff's inequality.
+        The probability of so few correct guesses, if each is correct with the
+        probability stated when it was made, is bounded by Chernoff's inequality.
         """
-        chances = special.expit(self.confidence)
+        stated = special.expit(self.confidence)
         made = self.transcript.guess != 0
-        right = int(np.sum(self.transcript.guess[made] == self.transcript.truth[made]))
+        correct = int(
+            np.sum(self.transcript.guess[made] == self.transcript.truth[made])
+        )
         rates = np.geomspace(1e-3, 30.0, 60)
         tail = min(
-            float(rate * right + np.log1p(chances * np.expm1(-rate)).sum())
+            float(rate * correct + np.log1p(stated * np.expm1(-rate)).sum())
             for rate in rates
         )
         far_fewer = tail <= log(_FAR_FEWER)
         make = inconclusive if far_fewer else passed
         return make(
             "guesses_as_good",
-            right=right,
-            guesses=len(chances),
-            expected=chances.sum(),
+            right=correct,
+            guesses=len(stated),
+            expected=stated.sum(),
             far_fewer=far_fewer,
         )
 
@@ -136,11 +139,11 @@ def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> GuessedGame:
 def guess_among(
     referee: Referee, index: NDArray[np.int64], odds: NDArray[np.float64]
 ) -> GuessedGame:
-    """Guess the surest of some canaries at once, and return the game.
+    """Make the most confident guesses about some canaries, and return the game.
 
     Args:
-        referee: Of a game in which all guesses come at once.
-        index: Canaries, among them the surest of all, in rising order.
+        referee: Of a game in which all guesses are made at once.
+        index: Canaries in increasing order, among them the most confident of all.
         odds: Their log-odds.
     """
     best, what = most_likely(odds, guesses=referee.design.guesses)
@@ -160,7 +163,7 @@ def _unplayable(design: Design) -> InvalidInputError:
 @final
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What likelihoods say, as adaptive guessers ask for it."""
+    """Likelihoods with the interface that adaptive guessers use."""
 
     def posterior(self, output: NDArray[np.float64]) -> ExchangeablePosterior:
         return ExchangeablePosterior(output)
@@ -181,20 +184,20 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     remarks: tuple[Finding, ...] = (),
     reported: float | None = None,
 ) -> Result:
-    """Judge a game of guesses about a training's canaries.
+    """Test the claims with a game of guesses about the canaries of a training run.
 
     Args:
         played: The game.
-        likelihood: What the guesser made of the noisy sums.
-        signal: How the sums answered to canaries; None if that was not seen.
+        likelihood: The guesser's likelihood of the noisy sums.
+        signal: The canary signal in the sums; None if it was not recorded.
         commitment: The commitment that the game was opened with.
-        claim: What the accountant stands for, as far as it is known.
+        claim: The accountant's privacy curve, as far as it is known.
         configuration: How the run was configured.
         checks: How pipeline stages were checked, besides by the canaries themselves.
-        faults: What was found to be wrong at them.
-        accepted: Stages that need not be checked, as the user said beforehand.
-        sanity_checks: What else shows whether there was anything to see.
-        remarks: What was noticed without any statistics.
+        faults: The faults found at these stages.
+        accepted: Stages that the user declared unchecked beforehand.
+        sanity_checks: Further evidence that there was a signal to detect.
+        remarks: Observations made without a statistical test.
         reported: The epsilon that the framework's own accountant reports.
     """
     audit = conclude(played.transcript, commitment=commitment, scores=played.scores)
@@ -240,13 +243,13 @@ def detected_as_run(
     *,
     evidence_share: float,
 ) -> DetectableFault | None:
-    """Return the least fault of the noise that an audit would have detected.
+    """Return the smallest noise fault that the audit would have detected.
 
     Args:
-        design: What was fixed beforehand; only rules and alpha matter.
-        judged: The claim that is judged, and whether it was refuted.
+        design: The committed design; only rules and alpha matter.
+        judged: The claim that was tested, and whether it was refuted.
         configuration: How the run was configured, if that is recorded.
-        evidence_share: What share of the evidence real gradients left.
+        evidence_share: The share of the evidence that real gradients left.
 
     Returns:
         None if the claim was refuted.
@@ -267,7 +270,7 @@ def detected_as_run(
 def _by_canaries(
     claim: Guarantee | None, caught: DetectableFault | None, *, steps: int
 ) -> Iterator[Finding]:
-    """Return what the guesses about canaries test in every audit of training."""
+    """Yield the checks that guesses about canaries make in every audit of training."""
     yield _noise_tested(caught)
     if claim is not None:
         yield canary_tested(Stage.ACCOUNTING, "accounting.curve_tested", steps=steps)
@@ -276,7 +279,7 @@ def _by_canaries(
 
 
 def _noise_tested(caught: DetectableFault | None) -> Finding:
-    """Return that canaries tested the noise, and which fault they would detect."""
+    """Return the check of the noise by canaries, with the fault they would detect."""
     tell = partial(canary_tested, Stage.NOISE_SCALE)
     if caught is None:
         return tell("canaries")
@@ -291,11 +294,11 @@ def _noise_tested(caught: DetectableFault | None) -> Finding:
 def judge_accountant(
     audit: Result, claim: Guarantee | None
 ) -> tuple[ClaimTest | None, ParameterBound | None]:
-    """Return the verdict on an accountant's curve, and the Gaussian parameter.
+    """Return the test of the accountant's curve, and the Gaussian parameter.
 
     Args:
-        audit: Of the training; there is neither unless its guesses were counted.
-        claim: What the accountant stands for; without it there is no verdict.
+        audit: Of the training; both are None unless its guesses were counted.
+        claim: The accountant's curve; without it there is no test.
     """
     counts, design = audit.reading.counted, audit.design
     if counts is None:
@@ -307,6 +310,6 @@ def judge_accountant(
     return test, family
 
 
-@lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts
+@lru_cache(maxsize=1024)  # repeated audits and verifications share counts
 def _family(counts: Counts, delta: float, alpha: float) -> ParameterBound:
     return GaussianFamily().parameter_lower(counts, delta=delta, alpha=alpha)

@@ -1,22 +1,23 @@
-"""How far rounding can have moved what is read as noise: a bound from the sums alone.
+"""Bound the rounding error of the recorded noise, from the sums alone.
 
-A floating-point type with ``p`` significant bits rounds a result by at most its
-``u = 2^-p``. Two different numbers ``a < b`` of that type are at least one unit in the
-last place of ``a`` apart, and this unit is more than ``u a``: ``(b - a) / a > u``. The
-smallest such *gap* among the numbers that a program handed over is therefore an upper
-bound on its ``u``, whatever its type and whatever the sums are, and dividing all of
-them by the clipping norm keeps it. Nobody has to say which type a program uses, and a
-statement about it cannot be wrong. In 32 bits, 240 numbers a step have gaps below 1e-5
-within a few steps; in bfloat16 no gap is ever below 2^-8.
+A floating-point type with ``p`` significant bits rounds a result by a relative error of
+at most ``u = 2^-p``. Two different numbers ``a < b`` of that type are at least one unit
+in the last place of ``a`` apart, and this unit is more than ``u a``, so that
+``(b - a) / a > u``. The smallest such *gap* among a program's numbers is therefore an
+upper bound on its ``u``, whatever its type and its sums, and dividing all of them by
+the clipping norm preserves it. So the type need not be declared, and cannot be declared
+wrongly. In 32 bits, 240 numbers per step have gaps below 1e-5 within a few steps; in
+bfloat16 no gap is ever below 2^-8.
 
-Noise is read as a sum after noise less the sum before. Between the two a program may
+Noise is read as the sum after noise less the sum before. Between the two a program may
 round the sum before, a canary and the sum with it, each in the type of the sum before;
-the noise as it is drawn and as it is scaled; the sum after, and once more if it
-divides. With a unit for each of the three this is less than ``4 u (|before| + |with
-canaries|) + 4 u' |after| + 4 u'' |noise|``. Noise is itself read with the errors of the
-sums, so only numbers of which the gap is four times as large as these count for
-``u''``, and a quarter is added. Outside of the bound are types with fewer than eight
-significant bits, sums that underflow, and noise put together from many rounded parts.
+the noise when it is drawn and when it is scaled; the sum after, and once more if it
+divides. With a unit for each of the three the error is less than
+``4 u (|before| + |with canaries|) + 4 u' |after| + 4 u'' |noise|``. Noise itself is
+read with the errors of the sums, so only numbers with a gap four times as large as
+these count for ``u''``, and a quarter is added. The bound does not cover types with
+fewer than eight significant bits, sums that underflow, and noise composed of many
+rounded parts.
 """
 
 from collections.abc import Sequence
@@ -31,20 +32,20 @@ Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDINGS: Final = 4.0
 _COARSEST: Final = 2.0**-8  # bfloat16
-_FINEST: Final = 2.0**-21  # closer numbers are one: a division may round them apart
-_ENOUGH: Final = (2.0**-18, 2.0**-18, 2.0**-12)  # no less is measured, as it costs time
+_FINEST: Final = 2.0**-21  # closer numbers count as equal: division may separate them
+_ENOUGH: Final = (2.0**-18, 2.0**-18, 2.0**-12)  # units at which measuring stops
 
 
 @final
 class Rounding:
-    """Measures the precision of sums, and bounds how far noise was rounded.
+    """Measures the precision of sums, and bounds the rounding error of noise.
 
     Args:
-        types: For each coordinate a number; sums of one number are kept in one
-            floating-point type.
+        types: A number for each coordinate; sums with the same number are kept in the
+            same floating-point type.
 
     Attributes:
-        unit: The smallest gap so far, of each type: of sums before noise, of those
+        unit: The smallest gap so far for each type: of sums before noise, of those
             after, and of noise.
 
     Example:
@@ -61,12 +62,12 @@ class Rounding:
         self.unit = np.full((3, len(kinds)), _COARSEST)
 
     def bound(self, noise: Floats, sums: Sequence[Floats] = ()) -> Floats:
-        """Return how far each number that was read as noise can be from what was added.
+        """Return a bound on the error of each recorded noise value.
 
         Args:
-            noise: What was read.
+            noise: The recorded values.
             sums: The sums before and after noise that it was read from, as the program
-                kept them; empty if noise was read as it is.
+                kept them; empty if noise was read directly.
         """
         error = np.zeros(len(noise))
         if sums:
@@ -90,7 +91,7 @@ class Rounding:
 
 
 def _gap(size: Floats, error: Floats) -> float:
-    """Return an upper bound on the unit, from sizes that were read with errors."""
+    """Return an upper bound on the unit, from absolute values read with errors."""
     order = np.argsort(size)
     order = order[(size[order] > 0) & np.isfinite(size[order])]
     size, error = size[order], error[order]

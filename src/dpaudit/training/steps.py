@@ -1,9 +1,9 @@
-"""What a run was configured to do in each step, and whether the accountant was told.
+"""Compare the configuration of each step with what was accounted for.
 
-An accountant's claim is about the steps that it was told of: so many, each with a noise
-multiplier and a sampling rate. A claim about fewer steps, more noise or a lower rate
-than those of the run is about another run, whatever was measured. No probability is
-involved: both sides are numbers that the program itself states.
+An accountant's claim covers the steps in its history: their number, and the noise
+multiplier and sampling rate of each. A claim for fewer steps, more noise or a lower
+rate than those of the run is a claim about another run, whatever was measured. No
+probability is involved: both sides are numbers that the program itself states.
 
 Steps compose in any order, so the claim covers the run if every step has an entry of
 its own with no more noise and no lower rate. More noise than was accounted for, or a
@@ -31,17 +31,17 @@ __all__ = [
     "history_compared",
 ]
 
-_ROUNDING: Final = 1e-6  # relative, of what an accountant is told
+_ROUNDING: Final = 1e-6  # relative tolerance for numbers in an accountant's history
 _fault = partial(fault, Stage.ACCOUNTING)
 
 
 @final
 class ConfiguredSteps:
-    """Noise multiplier, clipping norm and rate of every step, as they were set.
+    """Noise multiplier, clipping norm and rate of every step, as configured.
 
     Attributes:
-        runs: Steps in order, those alike that follow each other together.
-        count: How many steps were made.
+        runs: Steps in order, consecutive equal ones merged.
+        count: Number of steps made.
 
     Example:
         >>> steps = ConfiguredSteps()
@@ -56,19 +56,19 @@ class ConfiguredSteps:
         self.count = sum(each.steps for each in self.runs)
 
     def add(self, step: StepSegment) -> None:
-        """Take note of a step, or of several that are alike."""
+        """Add a step, or several equal ones."""
         self.runs[-1:] = merged_segments([*self.runs[-1:], step])
         self.count += step.steps
 
     def saved(self) -> NDArray[np.float64]:
-        """Return a row for each run of steps, with -1 for what is not known."""
+        """Return a row for each run of equal steps, with -1 for unknown values."""
         rows = [(each.steps, each.noise, each.clip, each.rate) for each in self.runs]
         known = [[-1.0 if value is None else value for value in row] for row in rows]
         return np.array(known, np.float64).reshape(-1, 4)
 
     @classmethod
     def restored(cls, rows: NDArray[np.float64]) -> "ConfiguredSteps":
-        """Return what ``saved`` was asked of."""
+        """Return the steps whose ``saved`` rows are given."""
         known = ([None if value < 0 else value for value in row] for row in rows)
         return cls(
             StepSegment(steps=int(steps or 0), noise=noise, clip=clip, rate=rate)
@@ -79,12 +79,12 @@ class ConfiguredSteps:
 def accounting_faults(
     history: "History", steps: ConfiguredSteps, *, before: int = 0
 ) -> Iterator[Finding]:
-    """Return where an accountant's claim is about less than was done.
+    """Yield a fault for each way in which the accountant's claim misses the run.
 
     Args:
-        history: What the accountant was told: noise multiplier, rate, steps.
-        steps: What was done.
-        before: How many steps it had been told of when the first of these was made.
+        history: The accountant's history: noise multiplier, rate, steps.
+        steps: The steps that were made.
+        before: Number of steps in the history when the first of these was made.
 
     Example:
         >>> first = StepSegment(steps=10, noise=1.0, clip=1.0, rate=0.1)
@@ -97,19 +97,19 @@ def accounting_faults(
     made = steps.count
     noise = _expanded((each.noise or 0.0, each.steps) for each in steps.runs)
     rate = _expanded((each.rate or 0.0, each.steps) for each in steps.runs)
-    told_noise = _expanded((s, n) for s, _, n in history)[before:]
-    told_rate = _expanded((q, n) for _, q, n in history)[before:]
-    if len(told_noise) < made:
-        yield _fault("accounting.steps_missing", made=made, accounted=len(told_noise))
-    count = min(made, len(told_noise))
+    noises = _expanded((s, n) for s, _, n in history)[before:]
+    rates = _expanded((q, n) for _, q, n in history)[before:]
+    if len(noises) < made:
+        yield _fault("accounting.steps_missing", made=made, accounted=len(noises))
+    count = min(made, len(noises))
     if not count:
         return
-    # Of steps that it was not told of, that alone is said.
+    # Steps that are missing from the history are reported as missing, nothing else.
     noise, rate = noise[:count], rate[:count]
-    lowest, least = np.sort(noise), np.sort(told_noise)[:count]
+    lowest, least = np.sort(noise), np.sort(noises)[:count]
     too_little = bool(np.any(lowest < least * (1 - _ROUNDING)))
     if too_little:
-        less = noise < told_noise[:count] * (1 - _ROUNDING)
+        less = noise < noises[:count] * (1 - _ROUNDING)
         at = int(np.argmax(less))
         yield _fault(
             "accounting.noise_differs",
@@ -117,12 +117,12 @@ def accounting_faults(
             noise=noise[at],
             less=int(less.sum()),
             steps=count,
-            accounted=told_noise[at],
+            accounted=noises[at],
         )
-    highest, most = np.sort(rate)[::-1], np.sort(told_rate)[::-1][:count]
+    highest, most = np.sort(rate)[::-1], np.sort(rates)[::-1][:count]
     too_often = bool(np.any(highest > most * (1 + _ROUNDING)))
     if too_often:
-        more = rate > told_rate[:count] * (1 + _ROUNDING)
+        more = rate > rates[:count] * (1 + _ROUNDING)
         at = int(np.argmax(more))
         yield _fault(
             "accounting.rate_differs",
@@ -130,22 +130,21 @@ def accounting_faults(
             rate=rate[at],
             more=int(more.sum()),
             steps=count,
-            accounted=told_rate[at],
+            accounted=rates[at],
         )
-    told = told_noise, told_rate
-    if not (too_little or too_often or _covered(noise, rate, *told)):
+    if not (too_little or too_often or _covered(noise, rate, noises, rates)):
         yield _fault("accounting.not_together")
 
 
 def history_compared(
     history: "History", *, steps: int, noise: float | None, rate: float
 ) -> Iterator[Finding]:
-    """Yield how a run whose steps are all alike compares with what was accounted for.
+    """Yield findings on a run of equal steps compared with what was accounted for.
 
     Args:
-        history: What the accountant was told: noise multiplier, rate, steps.
-        steps: How many were made.
-        noise: The multiplier of each; if it is not known, it is not compared.
+        history: The accountant's history: noise multiplier, rate, steps.
+        steps: Number of steps made.
+        noise: The multiplier of each; None skips its comparison.
         rate: The sampling rate of each.
 
     Example:
@@ -161,27 +160,27 @@ def history_compared(
 
 
 def accounting_compared(steps: ConfiguredSteps) -> Finding:
-    """Return what was checked where an accountant's history is known."""
+    """Return the check that steps were compared with an accountant's history."""
     return inspected(Stage.ACCOUNTING, "accounting.compared", steps=steps.count)
 
 
 def _covered(
     noise: NDArray[np.float64],
     rate: NDArray[np.float64],
-    told_noise: NDArray[np.float64],
-    told_rate: NDArray[np.float64],
+    noises: NDArray[np.float64],
+    rates: NDArray[np.float64],
 ) -> bool:
     """Return whether every step has an entry with no more noise and no lower rate.
 
-    From the least noise on, each step takes the lowest rate that is enough for it of
-    the entries with no more noise. Later steps may take what is left and more, so if
-    any assignment serves all steps, this one does.
+    In order of increasing noise, each step takes, of the entries with no more noise,
+    the one with the lowest sufficient rate. Later steps may take any that is left and
+    more, so if any assignment covers all steps, this one does.
     """
     wanted, low = noise * (1 + _ROUNDING), rate * (1 - _ROUNDING)
     size = len(noise)
-    if np.all(told_noise[:size] <= wanted) and np.all(told_rate[:size] >= low):
+    if np.all(noises[:size] <= wanted) and np.all(rates[:size] >= low):
         return True  # in the order in which they were made
-    entries = sorted(zip(told_noise.tolist(), told_rate.tolist(), strict=True))
+    entries = sorted(zip(noises.tolist(), rates.tolist(), strict=True))
     pool: list[float] = []
     taken = 0
     for most, least in sorted(zip(wanted.tolist(), low.tolist(), strict=True)):
@@ -196,6 +195,6 @@ def _covered(
 
 
 def _expanded(runs: Iterator[tuple[float, int]]) -> NDArray[np.float64]:
-    """Return a number for each step."""
+    """Return one value for each step."""
     kept = [(float(value), int(steps)) for value, steps in runs]
     return np.repeat([v for v, _ in kept], [n for _, n in kept]).astype(np.float64)

@@ -1,15 +1,17 @@
-"""Is noise large enough for the strategy that correlates it? Computed, not guessed.
+"""Check by computation that noise is large enough for the strategy that correlates it.
 
-Correlated noise protects whoever joins steps ``u`` as independent noise would protect
-the vector ``C u`` (``dpsgd.strategy``). So its scale must be divided by the largest
-``|C u|`` over all ways to join that are allowed, or by more where columns of ``C`` have
-negative inner products. Whoever scales a strategy to unit
-columns may use the square root of the number of joins instead; if the columns are
-longer than 1, noise is too small by as much, and no statistics is needed to see it.
+Correlated noise protects a record that joins steps ``u`` as independent noise would
+protect the vector ``C u`` (``dpsgd.strategy``). So the noise multiplier is the noise
+scale divided by the largest ``|C u|`` over all allowed participation patterns, or by
+more if columns of ``C`` have negative inner products. For a strategy scaled to unit
+columns the square root of the number of joins may be used instead; if the columns are
+longer than 1, the noise is too small by that factor, and no statistics are needed to
+detect it.
 
-With joins at least as far apart as there are bands the largest ``|C u|`` is found
-exactly. With more bands joins meet; then some ways to join are tried, and the largest
-of these is a lower bound: too much for the noise is too much, and the rest is not said.
+If joins are at least as many steps apart as there are bands, the largest ``|C u|`` is
+computed exactly. With more bands the columns of different joins overlap; then some
+patterns are tried, and the largest value is a lower bound: if it is too large for the
+noise, that is a fault; if not, the check proves nothing.
 """
 
 from math import isfinite
@@ -22,7 +24,7 @@ from dpaudit.game.findings import Finding, Stage, fault, inspected
 
 __all__ = ["check_strategy"]
 
-_ROUNDING = 1e-3  # relative; strategies are often found in single precision
+_ROUNDING = 1e-3  # relative; strategies are often optimised in single precision
 
 
 def check_strategy(
@@ -33,15 +35,15 @@ def check_strategy(
     claimed: float,
     most: int | None = None,
 ) -> tuple[Finding, Finding | None]:
-    """Return what the strategy's sensitivity is, and whether noise allows for it.
+    """Return a check of the strategy's sensitivity, and a fault if it is too large.
 
     Args:
         strategy: How noise is correlated.
-        steps: How many steps.
-        separation: From one join to the next at least.
+        steps: Number of steps.
+        separation: The least number of steps from one join to the next.
         claimed: The sensitivity that the noise was scaled for, over the clipping norm:
             ``sqrt(joins)`` if columns were taken to have length 1.
-        most: How many joins at most; as many as fit if left out.
+        most: Most joins of one record; as many as fit if left out.
 
     Raises:
         InvalidInputError: The strategy is for another number of steps.
@@ -72,12 +74,12 @@ not scaled to length 1
             f"the strategy is for {strategy.steps} steps, and steps={steps}; pass the "
             "number of steps that it was made for"
         )
-    found, exact = _sensitivity(strategy, steps, separation, most)
-    numbers = {"sensitivity": found, "exact": exact, "claimed": claimed}
+    sensitivity, exact = _sensitivity(strategy, steps, separation, most)
+    numbers = {"sensitivity": sensitivity, "exact": exact, "claimed": claimed}
     check = inspected(
         Stage.NOISE_SCALE, "strategy.sensitivity", separation=separation, **numbers
     )
-    factor = found / claimed
+    factor = sensitivity / claimed
     if factor <= 1 + _ROUNDING:
         return check, None
     columns = [length(strategy.column(t)[: steps - t]) for t in range(steps)]
@@ -100,7 +102,7 @@ not scaled to length 1
 def _sensitivity(
     strategy: Strategy, steps: int, separation: int, most: int | None
 ) -> tuple[float, bool]:
-    """Return the largest ``|C u|``, or one that is reached; and whether it is that."""
+    """Return the largest ``|C u|`` or a lower bound on it, and whether it is exact."""
     if strategy.bands <= separation:
         largest = separated_sensitivity(
             strategy, steps=steps, separation=separation, most=most

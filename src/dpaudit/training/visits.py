@@ -1,10 +1,10 @@
-"""Who takes part in which round of federated training, by name.
+"""Record which users participate in which round of federated training.
 
-Users, or clients, are known by names and not by numbers, and how many there are is
-often not known. A number is given to each name as it first comes, so that all that is
-tested of records in batches (``batch_sampling``) is tested of users in cohorts, but for
-the cohorts' sizes, which are often fixed. Canary users that the training's own sampler
-picks have numbers, and their number is known; they are tested by themselves.
+Users, or clients, are identified by names, and how many there are is often unknown.
+Each name is numbered when it first occurs, so that the tests of records in batches
+(``batch_sampling``) apply to users in cohorts, except those of the cohorts' sizes,
+which are often fixed. Canary users that are picked by the run's own sampler are
+numbered, and their count is known; they are tested separately.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ _BYTES: Final = 8  # of a name's digest
 
 @final
 class Visits:
-    """Notes who takes part, round by round.
+    """Records the participants of each round.
 
     Args:
-        users: How many there are without canaries; None if that is not known.
-        canaries: How many canary users the training's own sampler picks from.
+        users: Number of users without canaries; None if it is not known.
+        canaries: Number of canary users that the run's own sampler picks from.
 
     Example:
         >>> visits = Visits()
@@ -51,18 +51,18 @@ class Visits:
         self._picked: list[int] = []
 
     def begin(self) -> None:
-        """Begin a round anew."""
+        """Begin a new round; discard one that was not ended."""
         self._now, self._picked = [], []
 
     def came(self, user: object) -> None:
-        """Take note of a user in the cohort; one without a name is left out."""
+        """Add a user to the cohort; one without a name is left out."""
         if user is not None:
             name = blake2b(repr(user).encode(), digest_size=_BYTES).digest()
             number = int.from_bytes(name, "big")
             self._now.append(self._numbers.setdefault(number, len(self._numbers)))
 
     def picked(self, canary: int) -> None:
-        """Take note of a canary user in the cohort."""
+        """Add a canary user to the cohort."""
         self._picked.append(canary)
 
     def end(self) -> None:
@@ -75,12 +75,13 @@ class Visits:
     def findings(
         self, rate: float, *, separation: int = 1, most: int | None = None
     ) -> Iterator[Finding]:
-        """Yield what was seen, and what is wrong with it.
+        """Yield the checks that were made, and the faults.
 
         Args:
-            rate: At which users take part, as the accountant was told.
-            separation: Rounds from one visit of a user to the next at least; 1 for any.
-            most: In how many rounds a user may take part; None for any number.
+            rate: The sampling rate of users accounted for.
+            separation: The least number of rounds from one visit of a user to the next;
+                1 if there is no such restriction.
+            most: In how many rounds a user may participate; None for any number.
         """
         both = self._canaries is not None and self._users.records is not None
         share = 0.5 if both else 1.0
@@ -91,17 +92,17 @@ class Visits:
                 rate, steady=False, separation=separation, most=most, share=share
             )
             if rate == 1 or self._users.records is not None:
-                yield from checks  # or it is not known how often they should come
+                yield from checks  # otherwise the expected frequency is unknown
             yield from faults
 
     def saved(self) -> State:
-        """Return what was noted, as arrays that ``restore`` takes."""
+        """Return the state as arrays that ``restore`` takes."""
         names = np.fromiter(self._numbers, np.uint64, len(self._numbers))
         picked = {} if self._canaries is None else self._canaries.saved(_PICKED)
         return {_NAMES: names, **self._users.saved(), **picked}
 
     def restore(self, state: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from what ``saved`` returned."""
         names = np.asarray(state.get(_NAMES, ()), np.uint64)
         self._numbers = {name: k for k, name in enumerate(names.tolist())}
         self._users.restore(state)

@@ -128,7 +128,7 @@ def test_a_ranking_shows_the_paid_bound_beside_the_unpaid_ones(ranked):
     figure = by_k_figure(of(ranked))
     best = max(bound for _, _, bound in rows(figure))
     assert best > ranked.bound.epsilon_lower > 0  # there is a price
-    assert any("valid at all looks" in mark.words for mark in figure.legend)
+    assert any("valid at all numbers" in mark.words for mark in figure.legend)
     assert "Their maximum is not" in figure.caption[0]
 
 

@@ -98,8 +98,8 @@ def test_the_adapter_for_any_loop_conforms(per_coordinate, tmp_path):
     ("fault", "message"),
     [
         ("clipped twice", r"raises what the guesser sees by 0\.\d+ .* should by 1"),
-        ("clipped twice, unrecorded", "is void: canary signal 0.5"),
-        ("read halved", "is void: canary signal 0.5"),
+        ("clipped twice, unrecorded", "is invalid: canary signal 0.5"),
+        ("read halved", "is invalid: canary signal 0.5"),
         ("no canaries", r"raises what the guesser sees by -?0\.\d+ .* should by 1"),
         ("half the noise", "varies by 1.* less than the noise"),
         ("everybody joins", "where the coins include 0"),
@@ -128,7 +128,7 @@ def test_canaries_at_half_their_size_are_caught_whatever_the_keys(
     """So few join that the claimed noise hides it; a twentieth of it does not."""
     with pytest.raises(
         ConformanceError,
-        match=r"claimed noise: canary signal 0\.[45]|is void|should by 1",
+        match=r"claimed noise: canary signal 0\.[45]|is invalid|should by 1",
     ):
         check(Loop(fault=fault, rate=0.12), tmp_path, seed=seed)
 
@@ -183,7 +183,8 @@ def test_a_real_part_that_is_left_in_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("false_alarm", "said"), [(0.01, "claimed noise is refuted"), (1e-6, "still right")]
+    ("false_alarm", "said"),
+    [(0.01, "claimed noise is refuted"), (1e-6, "still correct")],
 )
 def test_an_audit_that_reads_before_the_noise_is_asked_whether_it_does(
     false_alarm, said, tmp_path

@@ -81,7 +81,7 @@ def test_our_adaptive_guesser_conforms(rules, mechanism):
     guesser = AdaptiveMostLikely(mechanism=mechanism, threshold=0.1, rules=rules)
     found = str(check(guesser, rules, mechanism))
     states = isinstance(rules, AdaptiveRounds | AdaptiveBets)
-    assert ("is right as often as it states" in found) == states
+    assert ("is correct as often as it states" in found) == states
 
 
 def test_revealed_coins_may_be_used():
@@ -228,7 +228,7 @@ class Boasting:
 )
 @pytest.mark.parametrize(("more", "games"), [(-1.0, 200), (1.0, 80)])
 def test_stakes_that_are_off_are_caught(rules, more, games):
-    with pytest.raises(ConformanceError, match="not right as often as it states"):
+    with pytest.raises(ConformanceError, match="not correct as often as it states"):
         check(Boasting(rules, more), rules, games=games)
 
 

@@ -235,16 +235,16 @@ def test_a_result_says_what_was_not_looked_at_everywhere():
     (said,) = result.unseen
     assert "Shy does not show" in said
     others = "other pairs of values than (0, 1)"
-    assert f"Not looked at: {others}; {said}." in str(result)
+    assert f"Not checked: {others}; {said}." in str(result)
     assert said in result.audit.not_exercised
-    assert "in one place of the output that was looked at" in result.strength()
+    assert "in one place of the output that was checked" in result.strength()
     assert not result.refuted
 
 
 def test_of_what_is_looked_at_nothing_is_said_to_be_missing():
     result = audit(response)
     assert result.unseen == ()
-    assert "Not looked at: other pairs of values than (0, 1)." in str(result)
+    assert "Not checked: other pairs of values than (0, 1)." in str(result)
 
 
 def test_nothing_is_promised_of_what_nobody_sees():

@@ -366,5 +366,5 @@ def test_a_claim_that_no_number_of_calls_refutes_is_refused():
 def test_a_result_says_what_was_found_from_what_and_what_would_be_caught():
     text = str(audit(partial(response, right=1.0), alpha=1e-3))
     assert "gainst an adversary who sees the output" in text
-    assert "Of 300 guesses about 300 calls 300 were right, made from how often" in text
+    assert "Of 300 guesses about 300 calls 300 were correct, made from how" in text
     assert "A planted leak of epsilon = 1." in text

@@ -1,4 +1,4 @@
-"""What is fixed before the coins are thrown, against binomials of scipy's."""
+"""What is fixed before the coins are flipped, against binomials of scipy's."""
 
 import math
 
@@ -85,7 +85,7 @@ def test_what_must_be_caught_forbids_few_guesses():
     ("changes", "calls", "said"),
     [
         ({}, 20, "20 calls cannot refute"),
-        ({"must_catch": 1.05}, 500, "500 calls are too few to catch"),
+        ({"must_catch": 1.05}, 500, "500 calls are too few to detect"),
     ],
 )
 def test_a_test_that_could_not_fail_is_refused(changes, calls, said):

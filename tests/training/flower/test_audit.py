@@ -212,7 +212,8 @@ def test_a_round_that_fails_is_not_counted_and_said():
     assert audit.rounds == 0
     train(audit, rounds=2)
     assert audit.rounds == 2
-    assert "1 round gave no model" in str(audit.finish())
+    said = " ".join(audit.finish().details().split())
+    assert "1 round gave no model" in said
 
 
 def test_nodes_that_do_not_answer_put_in_nothing_and_are_said():
@@ -236,9 +237,8 @@ def test_more_clients_than_noise_is_for_are_remarked():
     train(audit, real=10)
     result = audit.finish()
     assert not result.faults
-    assert (
-        "more clients than num_sampled_clients answered in 3 rounds" in result.details()
-    )
+    said = " ".join(result.details().split())
+    assert "more clients than num_sampled_clients answered in 3 rounds" in said
 
 
 def test_a_saved_audit_goes_on_where_it_was(tmp_path):

@@ -256,7 +256,7 @@ def test_an_accountant_that_missed_steps_is_told_of():
     run.train(steps=6)
     run.engine.accountant.history = [(NOISE, 0.05, 4)]
     said = flat(audit.finish())
-    assert "the accountant was not told of every step (6 steps; expected: 4)" in said
+    assert "not every step was accounted for (6 steps; expected: 4)" in said
     assert "sampling rate differs from the accountant's at step 1: 0.1, and" in said
 
 

@@ -53,6 +53,15 @@ def test_a_record_changes_the_sum_by_no_more_than_the_clipping_norm(change):
     assert seen(change) <= 1 + 1e-6
 
 
+def test_records_beyond_the_size_of_every_parameter_are_not_counted():
+    run = private_run()
+    most = max(each.numel() for each in run.optimizer.params)
+    rows = torch.arange(most + 10) % len(run.loader.dataset)
+    batch = run.loader.dataset[rows]
+    count, _ = left_of_many(step_of(run), run.optimizer, batch)
+    assert count == most
+
+
 def test_correct_clipping_leaves_the_clipping_norm():
     assert seen(correct) == pytest.approx(1, rel=1e-6)
 

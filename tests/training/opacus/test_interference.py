@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 from opacus import PrivacyEngine
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from dpaudit.game.findings import Status
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.opacus.interference import Interference, batches_of
+from dpaudit.training.opacus.interference import Interference, _lost, batches_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -207,6 +209,43 @@ def test_rows_that_fill_a_batch_up_differ_in_nothing():
     program.step = step
     found, _ = program.check()
     assert set(found) == {"compared"}, found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_norms_are_matched_so_that_the_fewest_are_left(seed):
+    """The oracle is a maximum matching of all pairs that are near each other."""
+    rng = np.random.default_rng(seed)
+    norms = rng.lognormal(sigma=0.1, size=40)
+    among = norms * rng.normal(1, 0.015, size=40) if seed % 2 else norms[::-1] * 1.01
+    among = [*among[: 40 - seed % 3], *rng.lognormal(sigma=0.1, size=3)]
+    near = np.abs(np.subtract.outer(norms, among)) <= 0.02 * norms[:, None]
+    matched = maximum_bipartite_matching(csr_matrix(near), perm_type="column")
+    assert _lost(norms, among) == np.count_nonzero(matched < 0)
+
+
+def test_half_precision_rounds_small_norms_by_steps_of_large_ones():
+    assert _lost([1.0, 0.010], [1.0, 0.013]) == 1
+    assert _lost([1.0, 0.010], [1.0, 0.013], rounding=0.004) == 0
+    assert _lost([1.0, 0.010], [1.0, 0.016], rounding=0.004) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_under_autocast_differs_in_nothing(seed):
+    """Products of 20 rows and of 19 are rounded otherwise, and norms lie close."""
+    torch.manual_seed(seed)
+    layers = nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 2)
+    program = Program(model=nn.Sequential(*layers))
+
+    def step(batch):
+        program.optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = program.loss(program.model(batch[0]), batch[1])
+        value.backward()
+        program.optimizer.step()
+
+    program.step = step
+    found, _ = program.check()
+    assert set(found) == {"compared"}
 
 
 def test_dropout_differs_in_nothing():

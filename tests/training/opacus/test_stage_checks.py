@@ -469,6 +469,7 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     result = trained(audit, step, 30)
     assert result.training.accountant is not None
     assert how(result)[Stage.CLIPPING] is Status.INSPECTED
+    assert how(result)[Stage.AGGREGATION] is Status.NOT_APPLICABLE  # nothing in parts
     weights = run.model._module.state_dict()
     assert result.training.weights_sha256 == weights_digest(weights)
 

@@ -390,7 +390,7 @@ def test_an_accountant_that_is_not_stepped_is_a_fault():
     run = private_run()
     run.optimizer.attach_step_hook(lambda _: None)
     assert said(audited(k_times(1), run, accountant=run.engine)) == [
-        (Stage.ACCOUNTING, "the accountant was not told of every step", "10 steps")
+        (Stage.ACCOUNTING, "not every step was accounted for", "10 steps")
     ]
 
 

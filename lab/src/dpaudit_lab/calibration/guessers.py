@@ -142,7 +142,7 @@ class StoppingLate:
 
     In rounds it plays all canaries of a round at once, as a jump demands, and states
     more when it is behind. It may then stop when it is ahead; what the other rounds
-    would have added is left to committed chance.
+    would have added is left to committed randomness.
     """
 
     mechanism: Any

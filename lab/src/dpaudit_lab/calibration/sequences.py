@@ -77,7 +77,7 @@ class RoundsRule:
         weights: The weight of each class, the surest first.
         shares: One in so many canaries of a round falls into each class.
         max_jump: The most that one right guess may add; None for no limit.
-        chance_share: Share of the variance that is committed chance.
+        chance_share: Share of the variance that is committed randomness.
     """
 
     name: str = "rounds, 4 of 2 classes"

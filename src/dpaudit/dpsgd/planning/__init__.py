@@ -1,4 +1,4 @@
-"""Audits of DP-SGD before they are made: what to fix, and what to expect."""
+"""Plans audits of DP-SGD: chooses their parameters and forecasts their bounds."""
 
 from dpaudit.dpsgd.planning.candidates import Purpose
 from dpaudit.dpsgd.planning.choice import plan_audit

@@ -1,23 +1,21 @@
-"""Which fault an audit would have detected, of the run that was made.
+"""Forecasts which fault the audit of a finished run would have detected.
 
-A plan forecasts which noise is detected by the training that it was told of. A run may
-differ: it stops early, samples at another rate, adds other noise, or another claim is
-judged. So the forecast is computed anew from the run's configuration, by what plans are
-made with (``forecasts.noise_fault``): the guesser measures the noise, and the claim
-that is judged is tested by the design's rules. The fault is the same in every step:
-noise ``k`` times smaller than configured.
+A plan forecasts the detectable fault for the planned training. A run may differ: it
+stops early, samples at another rate, adds other noise, or another claim is judged. So
+the forecast is recomputed from the run's configuration, in the same way as for plans
+(``forecasts.noise_fault``): the guesser measures the noise, and the judged claim is
+tested by the design's rules. The fault is the same in every step: noise ``k`` times
+smaller than configured.
 
-Where the noise multiplier changes from step to step, what steps say of a coordinate's
-coins adds up, each step with its own noise. Many different multipliers are reduced to a
-few, each rounded up: more noise is what less noise is after some was added, so that
-whoever sees less noise detects no less. The clipping norm cancels, as canaries are of
-that norm.
+If the noise multiplier changes from step to step, the log-likelihoods of a coordinate's
+coins are added up, each step with its own noise. Many different multipliers are reduced
+to a few, each rounded up: more noise is a post-processing of less noise, so the real
+run detects at least as much. The clipping norm cancels, as canaries have that norm.
 
-Where cohorts take turns among which records are sampled, cohorts that the end of the
-training cuts short have fewer turns: the cohort with the fewest stands for all.
+If records are sampled within cohorts that alternate, cohorts that are cut short by the
+end of training participate less often: the cohort with the fewest steps stands for all.
 
-Nothing is forecast where an input is not known, or where no forecast is known to hold:
-the reason is said instead.
+If an input is unknown, or no valid forecast is known, the reason is returned instead.
 """
 
 from dataclasses import replace
@@ -45,14 +43,14 @@ from dpaudit.privacy.guarantees import Guarantee
 __all__ = ["LONGEST", "MOST_SHARING", "configured", "detectable", "training_of"]
 
 _MOST_ENTRIES: Final = 20_000  # of a strategy that is recorded
-_MOST_DENSE: Final = 1 << 12  # steps of one whose columns differ
-_MOST_BANDS: Final = 2_000_000  # times steps, of one that is simulated
-_MOST_PARTS: Final = 12  # noise multipliers that are told apart
+_MOST_DENSE: Final = 1 << 12  # steps of a strategy whose columns differ
+_MOST_BANDS: Final = 2_000_000  # bands times steps of a strategy that is simulated
+_MOST_PARTS: Final = 12  # distinct noise multipliers
 LONGEST: Final = 20_000  # steps; simulating more would take long
 MOST_SHARING: Final = 100  # canaries at a coordinate, likewise
 _TIMES: Final = 50  # simulated coordinates for each of the audit
-_FEWER: Final = 20  # the same of patterns that nobody knows, which take longer
-_MOST_DRAWS: Final = 2_000_000  # of such patterns, coordinates times steps
+_FEWER: Final = 20  # the same with unknown participation, which takes longer
+_MOST_DRAWS: Final = 2_000_000  # coordinates times steps, with unknown participation
 
 
 def configured(
@@ -100,20 +98,20 @@ def configured(
 
 
 def _columns(strategy: Strategy, steps: int) -> tuple[StrategyColumns, ...] | None:
-    """Return the columns of a strategy, alike ones together; None if it is large."""
-    found: list[StrategyColumns] = []
+    """Return a strategy's columns, equal ones merged; None if it is too large."""
+    columns: list[StrategyColumns] = []
     size = 0
     for step in range(steps):
         entries = tuple(strategy.column(step)[: steps - step].tolist())
-        last = found[-1] if found else None
+        last = columns[-1] if columns else None
         if last and entries == last.entries[: steps - step]:
-            found[-1] = replace(last, steps=last.steps + 1)
+            columns[-1] = replace(last, steps=last.steps + 1)
             continue
         size += len(entries)
         if size > _MOST_ENTRIES:
             return None
-        found.append(StrategyColumns(steps=1, entries=entries))
-    return tuple(found)
+        columns.append(StrategyColumns(steps=1, entries=entries))
+    return tuple(columns)
 
 
 def _strategy(run: RunConfiguration) -> Strategy | None:
@@ -130,10 +128,10 @@ def _strategy(run: RunConfiguration) -> Strategy | None:
 
 
 def training_of(run: RunConfiguration) -> tuple[TrainingSetup, ...] | Finding:
-    """Return training that shows as much of canaries, or why none is known.
+    """Return an equivalent training setup for a run, or why none is known.
 
     Returns:
-        Its parts, that differ in noise or rate; all of them show the same canaries.
+        The setup's parts, which differ in noise or rate; each has the same canaries.
 
     Example:
         >>> run = RunConfiguration(
@@ -156,13 +154,13 @@ def training_of(run: RunConfiguration) -> tuple[TrainingSetup, ...] | Finding:
     (noise, rate), *others = {(each.noise, each.rate) for each in run.schedule}
     if others:
         return noted("forecast.changed")
-    assert noise is not None  # it is not unknown
+    assert noise is not None  # checked by _unknown
     assert rate is not None
     return _in_turns(run.steps, rate, noise, run.participation, _strategy(run))
 
 
 def _unknown(run: RunConfiguration) -> Finding | None:
-    """Return which input of a forecast is not known; None if all are."""
+    """Return why no forecast is possible; None if all inputs are known."""
     if run.unmodelled is not None:
         return run.unmodelled
     noises = [each.noise for each in run.schedule]
@@ -183,12 +181,12 @@ def _unknown(run: RunConfiguration) -> Finding | None:
 
 
 def _independent(schedule: tuple[StepSegment, ...]) -> tuple[TrainingSetup, ...]:
-    """Return steps of independent noise, in parts of about the same noise."""
+    """Return steps with independent noise, in parts of about equal noise."""
     if len(schedule) == 1:
         (only,) = schedule
         assert only.rate is not None
         return (TrainingSetup(steps=only.steps, rate=only.rate, noise=_noise(only)),)
-    # Without sampling the sum over steps, each over its variance, is sufficient.
+    # Without sampling the sum over steps, weighted by inverse variance, is sufficient.
     whole = [each for each in schedule if each.rate == 1]
     precision = sum(each.steps / _noise(each) ** 2 for each in whole)
     parts = [TrainingSetup(steps=1, noise=1 / sqrt(precision))] if whole else []
@@ -201,7 +199,7 @@ def _independent(schedule: tuple[StepSegment, ...]) -> tuple[TrainingSetup, ...]
         steps = list(alike)
         ratio = (_noise(steps[0]) / _noise(steps[-1])) ** (1 / _MOST_PARTS)
         least = inf
-        for each in steps:  # those of the most noise first
+        for each in steps:  # the most noise first
             if parts and parts[-1].rate == rate and _noise(each) >= least:
                 parts[-1] = replace(parts[-1], steps=parts[-1].steps + each.steps)
                 continue
@@ -211,7 +209,7 @@ def _independent(schedule: tuple[StepSegment, ...]) -> tuple[TrainingSetup, ...]
 
 
 def _noise(steps: StepSegment) -> float:
-    assert steps.noise is not None  # or the forecast would not be known
+    assert steps.noise is not None  # checked by _unknown
     return steps.noise
 
 
@@ -247,12 +245,12 @@ def _in_turns(
 def detectable(
     run: RunConfiguration, *, rules: Rules, claim: Guarantee, alpha: float
 ) -> DetectableFault:
-    """Return the least fault of the noise that a run's audit would have detected.
+    """Return the smallest noise fault that a run's audit would have detected.
 
     Args:
-        run: How the run was configured.
-        rules: What the game was played by.
-        claim: What is judged: one point, or a whole curve if guesses are counted.
+        run: The run's configuration.
+        rules: The rules of the audit.
+        claim: The judged claim: one point, or a whole curve if guesses are counted.
         alpha: Significance level.
 
     Example:
@@ -271,15 +269,15 @@ def detectable(
         >>> print(found.why_not.code)
         forecast.noise_not_stated
     """
-    found = training_of(run)
-    if isinstance(found, Finding):
-        return DetectableFault(factor=None, why_not=found)
+    training = training_of(run)
+    if isinstance(training, Finding):
+        return DetectableFault(factor=None, why_not=training)
     counted = isinstance(rules, OneRun) and rules.fixed
     if not (counted or isinstance(rules, AdaptiveRounds)):
         why = noted("forecast.rules", rules=type(rules).__name__)
         return DetectableFault(factor=None, why_not=why)
     most = min(max(_TIMES * run.coordinates, 20_000), 150_000)
-    if any(part.sufficient().takes_turns for part in found if part.rate < 1):
+    if any(part.sufficient().takes_turns for part in training if part.rate < 1):
         most = min(max(_FEWER * run.coordinates, 8_000), _MOST_DRAWS // run.steps)
         if run.per_coordinate > 1 or most < _FEWER * run.coordinates / 2:
             why = noted("forecast.too_many_patterns")
@@ -288,11 +286,11 @@ def detectable(
         why = noted("forecast.rounds_too_large")
         return DetectableFault(factor=None, why_not=why)
     return _detectable(
-        found, rules, run.per_coordinate, run.coordinates, claim, alpha, most
+        training, rules, run.per_coordinate, run.coordinates, claim, alpha, most
     )
 
 
-@lru_cache(maxsize=256)  # many audits of one configuration ask again and again
+@lru_cache(maxsize=256)  # repeated audits of one configuration
 def _detectable(
     training: tuple[TrainingSetup, ...],
     rules: OneRun | AdaptiveRounds,

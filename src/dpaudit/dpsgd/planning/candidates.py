@@ -1,15 +1,15 @@
-"""The audits that a plan chooses among, and what each of them would catch or show.
+"""The audits that a plan chooses from, with the fault or the bound of each.
 
-People audit to catch faults, so by default the rules of a candidate are those that
-catch the smallest one, noise too small by a factor; of rules that catch about as much,
-those with the largest mean bound of a training without fault. The other purpose is that
-mean bound alone, which wants few and sure guesses: against a claim of 8 so few that no
-fault would ever be caught.
+Audits are meant to detect faults, so by default a candidate's rules are those that
+detect the smallest fault (noise too small by a factor) and, among rules that detect
+about the same, those with the largest mean bound for correct training. The other
+purpose is that mean bound alone. It favours few, confident guesses: against a claim of
+8 so few that no fault would ever be detected.
 
-For each number of canaries per coordinate two kinds of rules are tried, guesses all at
-once and rounds. Small numbers come first, and larger ones until two in a row are worse.
-Where delta costs more than canaries are worth, fewer coordinates are used than there
-are: the law of guesses does not depend on how many.
+For each number of canaries per coordinate two kinds of rules are tried, all guesses at
+once and rounds. Small numbers come first, and larger ones until one is clearly worse.
+If delta costs more than canaries are worth, not all coordinates are used: the
+distribution of guesses does not depend on their number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,10 +54,10 @@ SIZES: Final = (1, 2, 4, 8, 16, 32)
 _BETWEEN = {2: (3,), 4: (3, 6), 8: (6, 12), 16: (12, 24), 32: (24,)}
 _FEW = 1000  # coordinates that are used whatever delta costs
 _POINTS = 48  # of a curve
-_WORSE = 0.97  # of the best bound: the peak is passed
-_SMALLER = 0.99  # of the best fault: it is still worth going on
+_WORSE = 0.97  # times the best bound: below it the peak is passed
+_SMALLER = 0.99  # times the best fault: below it the search continues
 _LITTLE_MORE = 1.04
-_MANY = 8  # canaries per coordinate: more were seen to gain two percent at most
+_MANY = 8  # canaries per coordinate; more gained at most two percent in trials
 
 PlannableRules: TypeAlias = OneRun | AdaptiveRounds
 
@@ -72,14 +72,14 @@ class Purpose(StrEnum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a plan is asked for.
+    """The requirements for a plan.
 
     Attributes:
-        training: What will be trained.
-        coordinates: How many can hold canaries.
-        claim: What is claimed, at one point.
-        tested: What guesses made all at once are held against: the claim, or a curve.
-        alpha: Chance of being wrong.
+        training: The training run.
+        coordinates: The number of coordinates that can hold canaries.
+        claim: The claim, at one point.
+        tested: What one-run guesses are compared with: the claim, or a curve.
+        alpha: Significance level.
         purpose: What the audit is for.
         in_rounds: Whether rounds may be played.
     """
@@ -100,11 +100,11 @@ class Candidate:
 
     Attributes:
         per_coordinate: Canaries at each coordinate.
-        coordinates: How many coordinates hold them.
-        rules: What the game is played by.
-        bound: The mean bound of a training without fault.
-        fault: The least factor on the noise that is caught with chance 0.9; None if
-            not even 32 is, if others catch less, or for another purpose.
+        coordinates: The number of coordinates that hold them.
+        rules: The rules of the audit.
+        bound: The mean bound for correct training.
+        fault: The smallest factor on the noise that is detected with probability 0.9;
+            None if not even 32 is, if others detect less, or for another purpose.
     """
 
     per_coordinate: int
@@ -115,7 +115,7 @@ class Candidate:
 
 
 def best_of(candidates: Sequence[Candidate], purpose: Purpose) -> Candidate:
-    """Return the best candidate for a purpose; of equal ones that which shows more."""
+    """Return the best candidate for a purpose; the larger bound decides ties."""
     if purpose is Purpose.BOUND:
         return max(candidates, key=lambda each: each.bound)
     return min(candidates, key=lambda each: (_fault(each), -each.bound))
@@ -124,8 +124,8 @@ def best_of(candidates: Sequence[Candidate], purpose: Purpose) -> Candidate:
 def most_shown(
     training: TrainingSetup, *, coordinates: int, delta: float, alpha: float
 ) -> Candidate:
-    """Return what shows the largest mean bound of a training without fault."""
-    claim = ApproxDP(epsilon=0.0, delta=delta)  # nothing of it but delta is asked
+    """Return the candidate with the largest mean bound for correct training."""
+    claim = ApproxDP(epsilon=0.0, delta=delta)  # only its delta is used
     wanted = Wanted(
         training=training,
         coordinates=coordinates,
@@ -139,10 +139,10 @@ def most_shown(
 
 
 def tried(wanted: Wanted, sizes: Sequence[int]) -> tuple[Candidate, ...]:
-    """Return the candidates, for numbers of canaries per coordinate that rise.
+    """Return the candidates, for rising numbers of canaries per coordinate.
 
-    The row ends with the first number that is clearly worse than the best. For the mean
-    bound, which rises more slowly, numbers around the best are tried as well.
+    The search stops at the first number that is clearly worse than the best. For the
+    mean bound, which rises more slowly, numbers around the best are tried as well.
     """
     found: list[Candidate] = []
 
@@ -166,7 +166,7 @@ def tried(wanted: Wanted, sizes: Sequence[int]) -> tuple[Candidate, ...]:
 
 
 def _of_size(wanted: Wanted, s: int, near: float | None) -> Iterator[Candidate | None]:
-    """Yield the best candidate of each kind of rules; ``near`` was caught already."""
+    """Yield each kind of rules' best candidate; ``near`` was already detected."""
     rounds = wanted.in_rounds and wanted.coordinates <= MOST_IN_ROUNDS
     if wanted.purpose is Purpose.BOUND:
         yield _shown_at_once(wanted, s)
@@ -188,13 +188,13 @@ def _is_enough(now: Candidate, best: Candidate, purpose: Purpose) -> bool:
         return now.bound < _WORSE * best.bound
     if now.per_coordinate >= _MANY:
         return True
-    if best.fault is None:  # more canaries may catch what few cannot
+    if best.fault is None:  # more canaries may detect what few cannot
         return False
     return _fault(now) > _SMALLER * best.fault
 
 
 def _numbers(wanted: Wanted, s: int) -> list[int]:
-    """Return all coordinates, and fewer as long as delta costs something."""
+    """Return numbers of coordinates: all, and fewer while delta is expensive."""
     numbers, delta = [wanted.coordinates], wanted.claim.delta
     while numbers[-1] * s * delta > wanted.alpha and numbers[-1] // 4 >= _FEW:
         numbers.append(numbers[-1] // 4)
@@ -257,13 +257,13 @@ def _caught_at_once(wanted: Wanted, s: int, near: float | None) -> Candidate:
     possible = any(_refutes_if_all_right(wanted, d * s) for d in numbers)
     most = near or LARGEST_FAULT
     fault = least_factor(caught, near=near or 2.0, most=most) if possible else None
-    if fault is None:  # nothing is caught: what shows the most
+    if fault is None:  # nothing is detected: maximize the bound
         return _shown_at_once(wanted, s)
     distribution = faulty(wanted.training, s, wanted.coordinates, fault)
     able = []
     for d in numbers:
-        surest, probabilities = _probabilities(distribution, d, wanted)
-        able += [(d, int(a)) for a in surest[[is_caught(c) for c in probabilities]]]
+        numbers_guessed, powers = _probabilities(distribution, d, wanted)
+        able += [(d, int(a)) for a in numbers_guessed[[is_caught(p) for p in powers]]]
     return replace(_most_shown_of(wanted, s, able), fault=fault)
 
 
@@ -275,7 +275,7 @@ def _refutes_if_all_right(wanted: Wanted, canaries: int) -> bool:
 def _least_right(
     wanted: Wanted, canaries: int, guesses: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return how many right guesses refute, for each number of guesses."""
+    """Return how many correct guesses refute, for each number of guesses."""
     epsilons, deltas = wanted.tested.points()
     some = slice(None, None, -(-len(epsilons) // _POINTS))
     return least_right(
@@ -288,7 +288,7 @@ def _least_right(
 
 
 def _most_shown_of(wanted: Wanted, s: int, able: list[tuple[int, int]]) -> Candidate:
-    """Return which numbers of coordinates, and of them guessed, show the most."""
+    """Return the numbers of coordinates and guessed ones with the largest bound."""
     distribution, delta = (
         glance(wanted.training, s, wanted.coordinates),
         wanted.claim.delta,
@@ -312,23 +312,23 @@ def _most_shown_of(wanted: Wanted, s: int, able: list[tuple[int, int]]) -> Candi
 def _probabilities(
     distribution: GuessDistribution, coordinates: int, wanted: Wanted
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return numbers of surest coordinates, and how surely each of them refutes."""
-    s, surest = (
+    """Return numbers of most confident coordinates, and the power of each."""
+    s, numbers = (
         distribution.per_coordinate,
         most_confident_tried(distribution, coordinates),
     )
-    least = _least_right(wanted, coordinates * s, surest * s)
+    least = _least_right(wanted, coordinates * s, numbers * s)
     probabilities = [
         1 - float(forecast.at_most(right - 1)) if right <= forecast.guesses else 0.0
         for forecast, right in zip(
-            forecast_one_run(distribution, coordinates, surest), least, strict=True
+            forecast_one_run(distribution, coordinates, numbers), least, strict=True
         )
     ]
-    return surest, np.array(probabilities)
+    return numbers, np.array(probabilities)
 
 
 def _caught_in_rounds(wanted: Wanted, s: int, near: float) -> Candidate | None:
-    """Return the best rules in rounds, if they catch what is about ``near``."""
+    """Return the best rules in rounds, if they detect faults of about ``near``."""
     d, near = wanted.coordinates, min(_LITTLE_MORE * near, LARGEST_FAULT)
     if not _refutes_if_all_right(wanted, d * s):
         return None

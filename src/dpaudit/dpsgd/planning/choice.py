@@ -1,20 +1,21 @@
-"""What to fix before DP-SGD is audited with Dirac canaries, and what to expect of it.
+"""Plans an audit of DP-SGD with Dirac canaries, and forecasts its result.
 
-From the training (steps, sampling rate, noise), the number of coordinates and alpha:
-how many canaries to put at each coordinate, by which rules to play, which fault would
-be caught, how large the bound will be and how much it varies, and what limits it. All
-of it is computed from the exact posterior of simulated coordinates, so it uses none of
-the audit's coins and following it keeps the audit valid; if the training is another
-than was said, the bound is weaker, never wrong.
+The inputs are the training run (steps, sampling rate, noise), the number of coordinates
+and alpha. The plan gives the number of canaries at each coordinate, the rules, the
+smallest fault that would be detected, the mean and the spread of the bound, and what
+limits it. Everything is computed from the exact posterior of simulated coordinates. It
+uses none of the audit's coins, so following the plan keeps the audit valid; if the
+training differs from the inputs, the bound is weaker, never wrong.
 
-Two kinds of rules are compared. In one run, the surest guesses are handed in at once
-and the exact bound counts them. In rounds, one canary of each coordinate is guessed and
-revealed, then the next: more is known about the later ones, and a guess counts by how
-sure it is. One more canary at a coordinate is one more to guess and hides the others a
-little more, so the best number is neither 1 nor large; for catching faults it is small.
+Two kinds of rules are compared. In one run, the most confident guesses are submitted at
+once and the exact bound counts them. In rounds, one canary of each coordinate is
+guessed and revealed, then the next: more is known about the later ones, and a guess
+counts by its confidence. One more canary at a coordinate is one more to guess, but
+hides the others a little more, so the best number is neither 1 nor large; for detecting
+faults it is small.
 
-A *fault* is noise smaller than was said, by a factor. The guesser measures the noise,
-as ``dpaudit.training.opacus`` does, so it is as sure as it may be.
+A *fault* is noise smaller than configured, by a factor. The guesser measures the noise,
+as ``dpaudit.training.opacus`` does, so its confidence is that of the actual noise.
 """
 
 from dataclasses import replace
@@ -49,7 +50,7 @@ from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee
 
 __all__ = ["plan_audit"]
 
-_BETTER = 0.985  # of the fault that the plan catches
+_BETTER = 0.985  # of the fault that the plan detects
 
 
 @progress_note("planning the audit")
@@ -64,20 +65,20 @@ def plan_audit(
     in_rounds: bool = True,
     purpose: Purpose | str = Purpose.FAULTS,
 ) -> Plan:
-    """Return the audit to be expected to catch the most, and what it will show.
+    """Return a plan for the most powerful audit, with its expected result.
 
     Args:
-        training: What will be trained.
-        claim: What is claimed of it, for adding or removing a record.
-        coordinates: How many coordinates can hold canaries; fewer are used if more
-            would cost more for delta than they are worth.
-        alpha: Chance of being wrong.
+        training: The training run.
+        claim: The claim about it, for adding or removing a record.
+        coordinates: The number of coordinates that can hold canaries; fewer are used if
+            more would cost more for delta than they are worth.
+        alpha: Significance level.
         per_coordinate: Canaries at each coordinate, if that is fixed.
-        guarantee: What an accountant proves of the training, for the ceiling; if no
-            rounds may be played, guesses are held against the whole of it.
+        guarantee: What an accountant proves about the training, for the ceiling; if
+            ``in_rounds`` is false, guesses are compared with the whole of it.
         in_rounds: Whether rounds may be played. They test a claim at one point.
-        purpose: ``"faults"`` to catch the smallest fault, ``"bound"`` for the largest
-            mean bound of a training without fault.
+        purpose: ``"faults"`` to detect the smallest fault, ``"bound"`` for the largest
+            mean bound of correct training.
 
     Example:
         >>> plan = plan_audit(
@@ -102,14 +103,14 @@ def plan_audit(
         purpose=_purpose(purpose),
         in_rounds=in_rounds,
     )
-    # Patterns that nobody knows are one canary's each.
+    # If participation is unknown to the adversary, a coordinate holds one canary.
     sizes = (1,) if training.sufficient().takes_turns else SIZES
     if per_coordinate is not None:
         sizes = (per_coordinate,)
     candidates = tried(wanted, sizes)
     best = best_of(candidates, wanted.purpose)
     plan = _plan(wanted, candidates, best, guarantee)
-    # What looked best may have been lucky: another is looked at if it is better now.
+    # The best candidate may have been lucky: another is tried if it is better now.
     other = best_of(plan.candidates, wanted.purpose)
     if plan.fault and other.fault and other.fault < _BETTER * plan.fault:
         again = _plan(wanted, plan.candidates, other, guarantee)
@@ -123,7 +124,7 @@ def _plan(
     best: Candidate,
     guarantee: Guarantee | None,
 ) -> Plan:
-    """Return the plan for a candidate, from more simulation."""
+    """Return the plan for a candidate, from a longer simulation."""
     training, claim, alpha = wanted.training, wanted.claim, wanted.alpha
     distribution = simulated_distribution(training, best.per_coordinate, FINAL, seed=1)
     forecast = _forecast(wanted, best, distribution)
@@ -165,7 +166,7 @@ def _plan(
 def _forecast(
     wanted: Wanted, best: Candidate, distribution: GuessDistribution
 ) -> Forecast:
-    """Return the forecast of the audit that was chosen, from more simulation."""
+    """Return the forecast of the chosen audit, from a longer simulation."""
     delta, alpha = wanted.claim.delta, wanted.alpha
     if wanted.purpose is Purpose.BOUND:
         in_rounds = best.rules.adaptive

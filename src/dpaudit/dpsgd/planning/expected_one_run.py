@@ -1,16 +1,17 @@
-"""What to expect of a one-run audit of Dirac canaries, from the law of guesses.
+"""Forecasts a one-run audit of Dirac canaries, from the distribution of guesses.
 
-All canaries of a coordinate have the same log-odds, so the surest guesses are those of
-the surest coordinates. Among ``d`` coordinates the one with the ``i``-th part ``u`` of
-the law above it belongs to the surest ``a`` with chance ``P[Bin(d - 1, u) < a]``, and
-its guesses are right with the chance that the law gives them: that is the mean of the
-number ``V`` of right guesses. Its variance is that of the coins of the surest
-coordinates, plus that of which coordinates they are, for which the surest that is left
-out is the measure of how much one more adds (the influence function of a trimmed sum).
-The number of wrong guesses is then taken to be binomial or negative binomial with that
-mean and variance: with few wrong guesses a normal law would be too crude.
+All canaries of a coordinate have the same log-odds, so the most confident guesses are
+those of the most confident coordinates. Among ``d`` coordinates, one with a fraction
+``u`` of the distribution above it is among the ``a`` most confident with probability
+``P[Bin(d - 1, u) < a]``, and its guesses are correct with the probability that the
+distribution gives: this yields the mean of the number ``V`` of correct guesses. Its
+variance is that of the coins of the most confident coordinates, plus that of which
+coordinates these are, where the most confident one left out measures how much one more
+adds (the influence function of a trimmed sum). The number of wrong guesses is then
+taken to be binomial or negative binomial with that mean and variance: with few wrong
+guesses a normal distribution would be too crude.
 
-Whatever is predicted here, the bound of an audit is exact and rests on no prediction.
+The bound of an audit is exact and does not depend on these forecasts.
 """
 
 from dataclasses import dataclass
@@ -35,12 +36,12 @@ __all__ = [
     "most_confident_tried",
 ]
 
-_FEWEST = 8  # guesses: fewer show next to nothing
-_RESOLVED = 24  # simulated coordinates above an edge: fewer do not tell where it is
-_MANY = 200  # coordinates whose number is about normal
+_FEWEST_GUESSES = 8  # fewer give almost no evidence
+_RESOLVED = 24  # simulated coordinates above an edge, needed to locate it
+_NORMAL_FROM = 200  # coordinates; from here on their number is about normal
 _RATIO = 1.3  # between numbers of guesses that are tried
-_REACH = 7.0  # standard deviations looked at
-_POINTS = 200  # numbers of right guesses looked at
+_REACH = 7.0  # standard deviations covered
+_POINTS = 200  # numbers of correct guesses evaluated
 _HALVINGS = 45
 _KNOTS = 4096
 
@@ -48,7 +49,7 @@ _KNOTS = 4096
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What is expected of a lower bound on epsilon.
+    """The mean and the spread of a lower bound on epsilon.
 
     Attributes:
         mean: Its mean.
@@ -59,18 +60,18 @@ class Expected:
     spread: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f}, give or take {self.spread:.3f}"
+        return f"{self.mean:.3f} ± {self.spread:.3f}"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneRunForecast:
-    """The law of right guesses of a one-run audit, by its mean and variance.
+    """The distribution of correct guesses in a one-run audit, by mean and variance.
 
     Attributes:
-        canaries: Canaries of the audit.
-        guesses: How many of them are guessed.
-        right: Mean number of right guesses.
+        canaries: The number of canaries.
+        guesses: The number of them that are guessed.
+        right: Mean number of correct guesses.
         variance: Its variance.
     """
 
@@ -85,8 +86,8 @@ class OneRunForecast:
         return OneRun(guesses=self.guesses)
 
     def at_most(self, correct: ArrayLike) -> NDArray[np.float64]:
-        """Return the chance of at most so many right guesses."""
-        # At most v right is at least guesses - v wrong.
+        """Return the probability of at most so many correct guesses."""
+        # At most v correct is at least guesses - v wrong.
         wrong = self.guesses - np.asarray(correct, np.float64)
         mean, variance = max(self.guesses - self.right, 1e-9), max(self.variance, 1e-9)
         if variance < mean:  # binomial; its number of trials need not be whole
@@ -120,10 +121,10 @@ def best_one_run(
     """Return the forecast for the number of guesses that is best on average.
 
     Args:
-        distribution: How surely coins are guessed.
+        distribution: The distribution of the guesses' confidence.
         coordinates: Coordinates of the audit.
-        delta: Of the bound.
-        alpha: Chance of the bound being wrong.
+        delta: Delta of the bound.
+        alpha: Significance level.
 
     Example:
         >>> from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
@@ -137,20 +138,20 @@ def best_one_run(
         True
     """
     d, s = coordinates, distribution.per_coordinate
-    surest = most_confident_tried(distribution, d)
-    forecasts = forecast_one_run(distribution, d, surest)
-    right = np.array([each.right for each in forecasts])
-    typical = exact_bounds(d * s, surest * s, right, delta=delta, alpha=alpha)
+    numbers = most_confident_tried(distribution, d)
+    forecasts = forecast_one_run(distribution, d, numbers)
+    correct = np.array([each.right for each in forecasts])
+    typical = exact_bounds(d * s, numbers * s, correct, delta=delta, alpha=alpha)
     return forecasts[int(np.argmax(typical))]
 
 
 def most_confident_tried(
     distribution: GuessDistribution, coordinates: int
 ) -> NDArray[np.int64]:
-    """Return numbers of surest coordinates to guess that the law can tell apart."""
+    """Return numbers of coordinates to guess, as far as the sample resolves them."""
     d, s = coordinates, distribution.per_coordinate
-    most = np.log(max(d * s / _FEWEST, 1.0)) / np.log(_RATIO)
-    tried = _FEWEST * _RATIO ** np.arange(int(most) + 1) / s
+    most = np.log(max(d * s / _FEWEST_GUESSES, 1.0)) / np.log(_RATIO)
+    tried = _FEWEST_GUESSES * _RATIO ** np.arange(int(most) + 1) / s
     least = min(d, _RESOLVED * d / distribution.coordinates)
     numbers = np.clip(np.append(tried, d).round(), max(1.0, least), d)
     return np.unique(numbers.astype(np.int64))
@@ -159,10 +160,10 @@ def most_confident_tried(
 def forecast_one_run(
     distribution: GuessDistribution, coordinates: int, surest: NDArray[np.int64]
 ) -> list[OneRunForecast]:
-    """Return a forecast for each number of surest coordinates that are guessed."""
+    """Return a forecast for each number of most confident coordinates to guess."""
     d, s, n = coordinates, distribution.per_coordinate, distribution.coordinates
     probability, coins, first, second = _ranked(distribution)
-    found = []
+    forecasts = []
     for a in surest.tolist():
         spare = _REACH * sqrt(a) + 10
         sure, end = (np.clip((a + spare * k) * n / d, 0, n) for k in (-1, 1))
@@ -173,11 +174,11 @@ def forecast_one_run(
         right = s * d / n * (edges + sure_ones)
         last = min(n, max(1, round(a * n / d)))
         edge = probability[last - 1]
-        # Of (chance - edge) over the coordinates above the edge.
+        # Moments of (probability - edge) over the coordinates above the edge.
         sums = (first[last - 1] - last * edge) / n
         squares = second[last - 1] - 2 * edge * first[last - 1] + last * edge**2
         which = s**2 * (squares / n - sums**2)
-        found.append(
+        forecasts.append(
             OneRunForecast(
                 canaries=d * s,
                 guesses=a * s,
@@ -185,12 +186,12 @@ def forecast_one_run(
                 variance=d * (float(coins[last - 1]) / n + max(0.0, float(which))),
             )
         )
-    return found
+    return forecasts
 
 
 @lru_cache(maxsize=4)
 def _ranked(distribution: GuessDistribution) -> tuple[NDArray[np.float64], ...]:
-    """Return chances, the surest first, and sums of variances, chances and squares."""
+    """Return probabilities, falling, and sums of variances, of them, of squares."""
     order = np.argsort(-distribution.confidence[0], kind="stable")
     probability = np.asarray(special.expit(distribution.confidence[0][order]))
     coins = np.cumsum(np.maximum(distribution.variance[order], 0.0))
@@ -198,11 +199,11 @@ def _ranked(distribution: GuessDistribution) -> tuple[NDArray[np.float64], ...]:
 
 
 def _among(a: int, coordinates: int, above: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the chance to be among the surest ``a``, with such a part above."""
+    """Return the probability to be in the top ``a``, with a fraction ``above``."""
     if a == coordinates:
         return np.ones(len(above))
     others = coordinates - 1
-    if a < _MANY:
+    if a < _NORMAL_FROM:
         return _at_most_one_less(a, others, above)
     spread = np.sqrt(others * above * (1 - above))
     return np.asarray(special.ndtr((a - 0.5 - others * above) / spread))
@@ -213,19 +214,19 @@ def _at_most_one_less(
 ) -> NDArray[np.float64]:
     """Return P[Bin(trials, rate) < a] at evenly spaced rates.
 
-    Where the rates are many, the tail is summed at some thousand of them, and between
-    those it is the cubic with its values and slopes: right to 1e-9 at least, as the
-    rates that are asked for span no more than some tens of standard deviations.
+    For many rates, the tail is computed at some thousand of them and interpolated by
+    the cubic with its values and slopes: accurate to at least 1e-9, as the rates span
+    no more than some tens of standard deviations.
     """
-    each = len(rates) // _KNOTS
-    if each < 2:
+    spacing = len(rates) // _KNOTS
+    if spacing < 2:
         return np.asarray(special.bdtr(a - 1, trials, rates))
-    knots = rates[::each]
+    knots = rates[::spacing]
     value = special.bdtr(a - 1, trials, knots)[:, np.newaxis]
     mass = special.xlogy(a - 1, knots) + special.xlog1py(trials - a, -knots)
     slope = -np.exp(mass - special.betaln(a, trials - a + 1))[:, np.newaxis]
     slope *= knots[1] - knots[0]
-    t = np.arange(each) / each
+    t = np.arange(spacing) / spacing
     step, begin, end = t**2 * (3 - 2 * t), t * (1 - t) ** 2, t**2 * (t - 1)
     between = value[:-1] + np.diff(value, axis=0) * step
     between += slope[:-1] * begin + slope[1:] * end
@@ -241,10 +242,9 @@ def exact_bounds(
     delta: float,
     alpha: float,
 ) -> NDArray[np.float64]:
-    """Return the exact bound for many counts at once, as well as floats allow.
+    """Return the exact bound for many counts at once, to floating-point accuracy.
 
-    For plans only: ``ExactBound`` is what audits are judged by. Counts need not be
-    whole.
+    For plans only: audits are judged by ``ExactBound``. Counts need not be whole.
 
     Example:
         >>> from dpaudit.bounds import Counts, ExactBound
@@ -272,7 +272,7 @@ def _p_values(
     epsilon: ArrayLike,
     delta: ArrayLike,
 ) -> NDArray[np.float64]:
-    """Return exact p-values, as well as floats allow."""
+    """Return exact p-values, to floating-point accuracy."""
     r, right = np.asarray(guesses, float), np.maximum(np.asarray(correct, float), 1e-9)
     p, q = special.expit(epsilon), special.expit(np.negative(epsilon))
     tail = special.betainc(right, r - right + 1, p)
@@ -280,7 +280,7 @@ def _p_values(
     choose = -np.log(r + 1) - special.betaln(r - right + 1, right + 1)
     mass = np.exp(choose + right * np.log(p) + special.xlogy(r - right, q))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # Far out a tail is a geometric series of its first mass, both too small.
+        # Far out, where both underflow, a tail is a geometric series of its first mass.
         ratio = (r - right) * p / ((right + 1) * q)
         series = np.where(ratio < 1, 1 / (1 - ratio), np.inf)
         price = canaries * np.asarray(delta) / right
@@ -296,9 +296,9 @@ def least_right(
     deltas: NDArray[np.float64],
     alpha: float,
 ) -> NDArray[np.int64]:
-    """Return from how many right guesses on some point of a claim is rejected.
+    """Return the fewest correct guesses that reject some point of a claim.
 
-    For plans only, as ``exact_bounds`` is. One more than the guesses if none suffice.
+    For plans only, like ``exact_bounds``. One more than the guesses if none suffice.
 
     Example:
         >>> point = {"epsilons": np.array([1.0]), "deltas": np.array([0.0])}

@@ -1,28 +1,30 @@
-"""What to expect of an adaptive audit in rounds, from the distribution of guesses.
+"""Forecasts the bound of an adaptive audit in rounds, from the guesses' distribution.
 
-The score of one round. Against a claim of epsilon a guess of log-odds ``l`` weighs
-``w``, the excess ``l - epsilon`` but no more than a cap and no less than 0, and is
-right with probability ``c(l) = e^l / (1 + e^l)``; the claim allows ``p = c(epsilon)``.
-With ``n`` coordinates the score of a round is about normal, of mean
+The score of one round. Against a claim of epsilon a guess with log-odds ``l`` has
+weight ``w``, the excess ``l - epsilon`` clipped to between 0 and a cap. It is correct
+with probability ``c(l) = e^l / (1 + e^l)``; the claim allows ``p = c(epsilon)``. With
+``n`` coordinates the score of a round is approximately normal, with mean
 
-    sqrt(n) E[w (c - p)] / sqrt(p (1 - p) E[w^2]),
+    sqrt(n) E[w (c - p)] / sqrt(p (1 - p) E[w^2]).
 
-with a variance below one, as right guesses vary less than the claim allows, plus what
-varies because other coordinates have other log-odds (by linearisation). All moments are
-sums over the coordinates whose log-odds exceed epsilon, or epsilon and the cap, so one
-pass over the sorted log-odds gives them for every epsilon and cap (``RoundsTable``).
+Its variance is a term below one, as the number of correct guesses varies less than the
+claim allows, plus a term because log-odds differ between coordinates (by
+linearisation). All moments are sums over the coordinates whose log-odds exceed epsilon,
+or epsilon plus the cap, so one pass over the sorted log-odds gives them for every
+epsilon and cap (``RoundsTable``).
 
 Rounds of few guesses fall short of the normal score: weights are whole numbers, and
-what one guess adds is limited. By how much is found by playing single rounds with the
-bound itself; each is compared with the normal score of the same guesses, whose mean is
-known, so that a few dozen suffice (``mean_score``).
+the effect of one guess is limited. The shortfall is estimated by playing single rounds
+with the bound itself. Each is compared with the normal score of the same guesses, whose
+mean is known, so a few dozen suffice (``mean_score``).
 
 The bound of all rounds. The evidence against a claim of epsilon is a weighted sum of
 the rounds' scores, so its mean and variance follow from theirs, and epsilon is rejected
-where it exceeds the normal quantile of alpha less the price of delta. The bound is the
-last epsilon of a grid before the first that is not rejected (``RoundsForecast``).
+if the evidence exceeds the normal quantile of alpha less the price of delta. The bound
+is the last epsilon of a grid before the first that is not rejected
+(``RoundsForecast``).
 
-Whatever is predicted here, the bound of an audit rests on no prediction.
+The bound of an audit does not depend on these forecasts.
 """
 
 from dataclasses import dataclass, replace
@@ -56,14 +58,14 @@ __all__ = [
 ]
 
 CAPS = np.geomspace(0.02, 8.0, 32)
-_ROUNDING = 1e-11  # of moments; smaller ones are none
-_DRAWN = 50_000  # guesses that are drawn for those and others
+_ROUNDING = 1e-11  # moments below this are rounding errors
+_DRAWN = 50_000  # guesses drawn to estimate the mean of the normal score
 _SPREAD = 9.0  # standard deviations within which all counts are drawn
-_LOWEST = -8.0  # score that p-values near one can tell
+_LOWEST = -8.0  # lowest score that p-values near one can resolve
 _GRID = Grid().step
-_BELOW = 4.0  # spreads that the bound starts below what is expected
+_BELOW = 4.0  # spreads below the expected bound at which the search starts
 _SOME = 4  # rounds that are played
-# How often, all together: to compare by, to see what is caught, to say.
+# Total number of plays: to compare candidates, to estimate power, to report.
 QUICKLY, CATCHING, SURELY = 80, 160, 400
 _NEVER = -99.0
 
@@ -74,10 +76,10 @@ class RoundsSetting:
     """An audit in rounds: its rules, its canaries, and its bound.
 
     Attributes:
-        rules: With a jump, and a whole number of groups of equal weights.
-        coordinates: How many coordinates hold canaries.
+        rules: The rules, with a jump, and a whole number of groups of equal weights.
+        coordinates: The number of coordinates with canaries.
         per_coordinate: Canaries at each of them.
-        delta: Of the bound.
+        delta: Delta of the bound.
         alpha: Significance level.
     """
 
@@ -89,12 +91,12 @@ class RoundsSetting:
 
     @property
     def groups(self) -> int:
-        """In how many groups coordinates are played, one after the other."""
+        """The number of groups of coordinates that are played one after the other."""
         return len(self.rules.round_weights) // self.per_coordinate
 
     @property
     def size(self) -> float:
-        """How many coordinates a group has, on average."""
+        """The mean number of coordinates in a group."""
         return self.coordinates / self.groups
 
     def shares(self) -> NDArray[np.float64]:
@@ -103,12 +105,12 @@ class RoundsSetting:
         return shares[: self.per_coordinate]
 
     def step(self, share: float) -> float:
-        """Return the most that one right guess may add to the score of a round."""
+        """Return the most that one correct guess may add to the score of a round."""
         assert self.rules.max_jump is not None  # all plans have one
         return self.rules.max_jump / share
 
     def starting(self, start: float) -> "RoundsSetting":
-        """Return it with another smallest epsilon that is tested."""
+        """Return the setting with ``start`` as the smallest epsilon that is tested."""
         return replace(self, rules=replace(self.rules, min_epsilon=start))
 
 
@@ -117,7 +119,7 @@ class RoundsTable:
     """Mean and variance of every round's score, for many epsilons and caps.
 
     Args:
-        distribution: How surely coins are guessed.
+        distribution: The distribution of the guesses' confidence.
         epsilons: The epsilons, rising.
 
     Attributes:
@@ -125,8 +127,8 @@ class RoundsTable:
         gain: Mean score over the square root of the coordinates, by round, epsilon and
             cap.
         ratio: Variance of the score.
-        size: Standard deviation of the weight of right guesses if the claim just holds,
-            over the square root of the coordinates.
+        size: Standard deviation of the weight of correct guesses if the claim just
+            holds, over the square root of the coordinates.
         share: Share of the coordinates that are guessed, by round and epsilon.
     """
 
@@ -148,7 +150,7 @@ def _moments(
     epsilons: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return gain, ratio and size of one round, by epsilon and cap."""
-    # Chances of being wrong, as those of being right are hard to tell from one.
+    # Error probabilities, as those of being correct are too close to one in floats.
     e, wrong = epsilons[:, np.newaxis], special.expit(-l)
     q = special.expit(-e)
     first, last = np.searchsorted(l, e), np.searchsorted(l, e + CAPS)
@@ -181,7 +183,7 @@ def _sums_above(
     power: int,
     factor: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the sums of ``l^power factor`` from each place on."""
+    """Return the sums of ``l^power factor`` from each index on."""
     values = factor
     for _ in range(power):
         values = values * l
@@ -198,19 +200,19 @@ def mean_score(
     plays: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return the mean score that the bound gives a round, from played ones.
+    """Return the mean score that the bound gives a round, and its excess variance.
 
-    And by how much its variance exceeds that of the normal score: weights that are
-    whole numbers and lots between equal counts add to it.
+    Both are estimated by playing rounds. The excess is over the variance of the normal
+    score: integer weights and the tie-breaking between equal counts add to it.
 
     Args:
-        confidence: The law of ``|log-odds|`` in the round.
-        coordinates: How many canaries are played in it.
-        epsilon: Of the claim.
-        cap: Of the normal score that each play is compared with.
-        step: The most that one right guess may add to the score.
-        plays: How many rounds are played.
-        rng: Draws them.
+        confidence: A sample of ``|log-odds|`` in the round.
+        coordinates: The number of canaries played in it.
+        epsilon: Epsilon of the claim.
+        cap: Cap of the normal score that each play is compared with.
+        step: The most that one correct guess may add to the score.
+        plays: The number of rounds to play.
+        rng: Draws the rounds.
 
     Example:
         >>> score, _ = mean_score(
@@ -251,15 +253,17 @@ def mean_score(
 
 
 def _binomial(
-    trials: int, chance: float, uniforms: NDArray[np.float64]
+    trials: int, probability: float, uniforms: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return binomial counts at these quantiles.
 
-    Those of a generator differ between versions of numpy, and with them whatever is
-    drawn after them: a plan would say something else after an update.
+    numpy's own binomial draws differ between versions, and so would all later draws: an
+    update would change a plan.
     """
-    least, chances = masses(trials, float(special.logit(chance)), spread=_SPREAD)
-    return least + np.searchsorted(np.cumsum(chances)[:-1], uniforms)
+    least, probabilities = masses(
+        trials, float(special.logit(probability)), spread=_SPREAD
+    )
+    return least + np.searchsorted(np.cumsum(probabilities)[:-1], uniforms)
 
 
 def _one_round(
@@ -269,7 +273,7 @@ def _one_round(
     step: float,
     u: float,
 ) -> Rounds:
-    """Return a game of one round, as the bound reads it."""
+    """Return an audit of one round, in the form that the bound takes."""
     classes, which = np.unique(stated_log_odds(l), return_inverse=True)
     played = Weighted(
         canaries=coordinates,
@@ -290,13 +294,13 @@ def _one_round(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RoundsForecast:
-    """How likely each epsilon is rejected.
+    """The probability that each epsilon is rejected.
 
     Attributes:
         setting: The audit.
-        epsilons: Where that was computed.
-        margins: By how many of its standard deviations the evidence exceeds, on
-            average, what rejects: it does so with chance ``Phi(margin)``.
+        epsilons: The epsilons at which it was computed.
+        margins: By how many standard deviations the mean evidence exceeds the rejection
+            threshold: epsilon is rejected with probability ``Phi(margin)``.
         deviations: The standard deviation of the evidence.
     """
 
@@ -311,14 +315,14 @@ class RoundsForecast:
         return self.setting.rules
 
     def rejects(self, epsilon: ArrayLike) -> NDArray[np.float64]:
-        """Return the chance that an epsilon is rejected."""
+        """Return the probability that an epsilon is rejected."""
         e = np.asarray(epsilon, np.float64)
         margin = np.interp(e, self.epsilons, self.margins, right=_NEVER)
         return np.asarray(special.ndtr(margin))
 
     @property
     def typical(self) -> float:
-        """The epsilon up to which every other run rejects; 0 if none."""
+        """The largest epsilon that half of all runs reject; 0 if there is none."""
         best = int(np.argmax(self.margins))
         lost = np.flatnonzero(self.margins[best:] <= 0)
         if not len(lost):
@@ -333,24 +337,24 @@ class RoundsForecast:
         start = self.rules.min_epsilon
         steps = max(1, int((self.epsilons[-1] - start) / _GRID) + 2)
         points = start + _GRID * np.arange(steps)
-        # A run that failed to reject does not go on: chances to get far only fall.
-        far = np.append(np.minimum.accumulate(self.rejects(points)), 0.0)
-        ends = far[:-1] - far[1:]
+        # The search stops at the first failure: the probability to reach epsilon falls.
+        reached = np.append(np.minimum.accumulate(self.rejects(points)), 0.0)
+        ends = reached[:-1] - reached[1:]
         mean, square = float(ends @ points), float(ends @ points**2)
         return Expected(mean=mean, spread=sqrt(max(0.0, square - mean**2)))
 
     def stronger(self, more: float | NDArray[np.float64]) -> "RoundsForecast":
-        """Return the forecast with so much more evidence, everywhere or by epsilon."""
+        """Return the forecast with more evidence, by a constant or by epsilon."""
         return replace(self, margins=self.margins + more / self.deviations)
 
     def started(self) -> "RoundsForecast":
-        """Return the forecast with a start well below what is expected."""
+        """Return the forecast with a search start well below the expected bound."""
         typical = self.typical
         middle = self.setting.starting(round(typical / 2, 2))
         spread = replace(self, setting=middle).expected().spread
         low = max(0.0, typical - _BELOW * spread)
         tried = np.arange(round(low, 2), max(typical, low + _GRID), _GRID)
-        # Delta costs more at small epsilons: there, even a strong game may fail.
+        # Delta costs more at small epsilons: there, even a powerful audit may fail.
         best = tried[int(np.argmax(np.minimum(self.rejects(tried), 0.9999)))]
         return replace(self, setting=self.setting.starting(round(float(best), 2)))
 
@@ -381,18 +385,18 @@ def as_played(
     *,
     plays: int = QUICKLY,
 ) -> RoundsForecast:
-    """Return a forecast with what playing shows that the normal approximation misses.
+    """Return a forecast whose normal approximation is corrected by played rounds.
 
-    That may change much within a few hundredths of epsilon, where rounds begin to have
-    too few guesses. So it is looked at where the bound is expected without it, and
-    where it is expected with that; in between it is in between.
+    The correction may change much within a few hundredths of epsilon, where rounds
+    begin to have too few guesses. So it is estimated at the bound expected without it,
+    and at the bound expected with that correction; in between it is interpolated.
     """
     some, first = plays // 2, plain.typical
     beyond = _beyond_normal(distribution, table, plain.setting, first, some)
     second = plain.stronger(beyond).typical or first / 2
     other = _beyond_normal(distribution, table, plain.setting, second, some)
-    at, found = zip(*sorted([(first, beyond), (second, other)]), strict=True)
-    return plain.stronger(np.interp(table.epsilons, at, found))
+    at, corrections = zip(*sorted([(first, beyond), (second, other)]), strict=True)
+    return plain.stronger(np.interp(table.epsilons, at, corrections))
 
 
 def _beyond_normal(
@@ -404,8 +408,9 @@ def _beyond_normal(
 ) -> float:
     """Return by how much played evidence exceeds the normal approximation.
 
-    A few rounds are played, so often all together; the others lie in between. What one
-    play is off by counts for every group, so a single round is played as often as all.
+    A few rounds are played, ``plays`` times in total; the others are interpolated. The
+    error of one play counts for every group, so a single round is played as often as
+    all.
     """
     nearest = int(np.argmin(np.abs(table.epsilons - epsilon)))
     shares = setting.shares()
@@ -415,8 +420,8 @@ def _beyond_normal(
     rounds = counted[some]
     scores, _ = _played(distribution, table, setting, nearest, rounds, plays)
     beyond = scores - sqrt(round(setting.size)) * gain[rounds, nearest]
-    each = np.interp(np.arange(len(counted)), some, beyond)
-    return setting.groups * float(shares[counted] @ each)
+    by_round = np.interp(np.arange(len(counted)), some, beyond)
+    return setting.groups * float(shares[counted] @ by_round)
 
 
 def played_margin(
@@ -426,10 +431,10 @@ def played_margin(
     epsilon: float,
     most: int,
 ) -> float:
-    """Return by how many deviations evidence exceeds what rejects, with rounds played.
+    """Return by how many deviations evidence exceeds the threshold, by played rounds.
 
-    For epsilons far from those that the rules were planned for. So many rounds are
-    played at most; what the others fall short by lies in between.
+    For epsilons far from those that the rules were planned for. At most ``most`` rounds
+    are played; the shortfall of the others is interpolated.
     """
     table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     shares, groups = setting.shares(), setting.groups
@@ -449,7 +454,7 @@ def played_margin(
 
 
 def _spread(number: int, most: int) -> NDArray[np.int64]:
-    """Return some of the first numbers, evenly spread, at most so many."""
+    """Return at most ``most`` of the first ``number`` indices, evenly spread."""
     return np.unique(np.linspace(0, number - 1, most).round().astype(np.int64))
 
 
@@ -461,8 +466,8 @@ def _played(
     rounds: NDArray[np.int64],
     plays: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean scores of some rounds at one epsilon, and what they vary more."""
-    rng = np.random.default_rng(0)  # the same plays for what is compared
+    """Return mean scores of some rounds at one epsilon, and their excess variances."""
+    rng = np.random.default_rng(0)  # the same plays for all candidates compared
     shares = setting.shares()
     _, _, caps = _at_caps(table, setting)
     scores = [
@@ -482,7 +487,7 @@ def _played(
 
 
 def _needed(table: RoundsTable, setting: RoundsSetting) -> NDArray[np.float64]:
-    """Return how much evidence rejects each epsilon; infinity if none does."""
+    """Return the evidence needed to reject each epsilon; infinity if none suffices."""
     price = rounds_price(
         canaries=setting.coordinates * setting.per_coordinate,
         round_weights=setting.rules.round_weights,
@@ -491,7 +496,7 @@ def _needed(table: RoundsTable, setting: RoundsSetting) -> NDArray[np.float64]:
         epsilon=0.0,
         delta=setting.delta,
     )
-    # Of epsilon, the price depends on 1 / (1 + e^epsilon) only, which is 1/2 at 0.
+    # The price is proportional to 1 / (1 + e^epsilon), which is 1/2 at 0.
     left = setting.alpha - 2 * price * special.expit(-table.epsilons)
     return np.where(left > 0, -special.ndtri(np.maximum(left, 1e-300)), np.inf)
 

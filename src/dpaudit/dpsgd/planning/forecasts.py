@@ -1,9 +1,9 @@
-"""The best forecast for an audit, by either kind of rules, and which fault it catches.
+"""The best forecast for an audit, by either kind of rules, and what faults it detects.
 
-Simulations are sized by the time they take: short ones to compare by, a long one, with
-other randomness, for what is finally said, so that nothing is said to be good because
-it was lucky. A fault is noise that is too small by a factor; the guesser measures the
-noise, so its log-odds are those of the noise there is.
+Simulations are sized by the time they take: short ones to compare candidates, and a
+long one with fresh randomness for the reported values, to avoid selection bias. A fault
+is noise that is too small by a factor; the guesser measures the noise, so its log-odds
+are those of the actual noise.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 LARGEST_FAULT = 32.0  # a factor on the noise
-# With more, guesses made at once show as much, and rounds take long to forecast.
+# With more coordinates, one-run guesses show as much, and rounds are slow to forecast.
 MOST_IN_ROUNDS = 50_000
 Forecast: TypeAlias = OneRunForecast | RoundsForecast
 
@@ -74,9 +74,9 @@ class Effort:
     """How much to simulate.
 
     Attributes:
-        nanoseconds: How long coordinates may take, about.
-        coordinates: The most that are simulated, though there be time.
-        blocks: Blocks of steps that are simulated first.
+        nanoseconds: Approximate time for simulating coordinates.
+        coordinates: The largest number of coordinates, even if there is time for more.
+        blocks: Blocks of steps in the pool.
     """
 
     nanoseconds: float
@@ -85,14 +85,14 @@ class Effort:
 
 
 FINAL = Effort(nanoseconds=5e8, coordinates=300_000, blocks=40_000)
-_LOOK = Effort(nanoseconds=7e7, coordinates=100_000, blocks=6_000)
+_COMPARISON = Effort(nanoseconds=7e7, coordinates=100_000, blocks=6_000)
 _FAULT = Effort(nanoseconds=1.5e8, coordinates=150_000, blocks=10_000)
 _GLANCE = Effort(nanoseconds=1e6, coordinates=4_096, blocks=2_000)
 _ENOUGH = 20_000  # coordinates, for small audits
 _FEWEST = 4096  # coordinates, however long they take
-_PER_DOUBLING, _FINELY = 48, 128  # factors on the noise that are told apart
-_CHANCE = 0.93  # for a promise of 0.9, as forecasts have errors of their own
-_QUANTILE = 1.4758  # of that chance
+_PER_DOUBLING, _FINELY = 48, 128  # grid points per doubling of the noise factor
+_POWER = 0.93  # for a stated power of 0.9, as forecasts have errors of their own
+_QUANTILE = 1.4758  # the normal quantile of that power
 _SLOPE, _FLATTEST = 12.0, 2.0  # of margins over logs of factors: typical, and the least
 _SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
 
@@ -101,24 +101,25 @@ _SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
 def glance(
     training: TrainingSetup, per_coordinate: int, coordinates: int
 ) -> GuessDistribution:
-    """Return a law that is good enough to compare audits of so many coordinates by."""
-    return simulated_distribution(training, per_coordinate, _look(coordinates), seed=0)
+    """Return a distribution good enough to compare audits of so many coordinates."""
+    effort = _comparison(coordinates)
+    return simulated_distribution(training, per_coordinate, effort, seed=0)
 
 
 @lru_cache(maxsize=16)
 def faulty(
     training: TrainingSetup, per_coordinate: int, coordinates: int, factor: float
 ) -> GuessDistribution:
-    """Return such a law of a training whose noise is too small by a factor."""
-    effort = _look(coordinates)
+    """Return such a distribution for training with noise too small by a factor."""
+    effort = _comparison(coordinates)
     return simulated_distribution(
         training.with_noise_divided_by(factor), per_coordinate, effort, seed=2
     )
 
 
-def _look(coordinates: int) -> Effort:
-    most = min(max(4 * coordinates, _ENOUGH), _LOOK.coordinates)
-    return replace(_LOOK, coordinates=most)
+def _comparison(coordinates: int) -> Effort:
+    most = min(max(4 * coordinates, _ENOUGH), _COMPARISON.coordinates)
+    return replace(_COMPARISON, coordinates=most)
 
 
 def simulated_distribution(
@@ -128,14 +129,15 @@ def simulated_distribution(
     *,
     seed: int,
 ) -> GuessDistribution:
-    """Return a law from as much simulation as the effort allows."""
+    """Return a guess distribution from as much simulation as the effort allows."""
     s = per_coordinate
-    each = 500 * s + 200  # measured: sums of blocks, and the game at the end
+    # Measured per coordinate: sums of blocks, and the guesses at the end.
+    nanoseconds = 500 * s + 200
     most = effort.coordinates
     return guess_distribution(
         training,
         per_coordinate=s,
-        coordinates=int(np.clip(effort.nanoseconds / each, _FEWEST, most)),
+        coordinates=int(np.clip(effort.nanoseconds / nanoseconds, _FEWEST, most)),
         seed=seed,
         blocks=effort.blocks,
     )
@@ -149,7 +151,7 @@ def best_forecast(
     *,
     in_rounds: bool = True,
 ) -> Forecast:
-    """Return the forecast of the best rules, of either kind or of one run only."""
+    """Return the forecast of the best rules, of either kind or one-run only."""
     one = best_one_run(distribution, coordinates=coordinates, delta=delta, alpha=alpha)
     if not in_rounds or coordinates > MOST_IN_ROUNDS:
         return one
@@ -169,11 +171,11 @@ def forecast_of(
     delta: float,
     alpha: float,
 ) -> Forecast:
-    """Return the forecast of given rules; rounds get the start that suits them."""
+    """Return the forecast of given rules; for rounds the search start is chosen."""
     match rules:
         case OneRun():
-            surest = np.array([ceil(fixed_number(rules) / distribution.per_coordinate)])
-            return forecast_one_run(distribution, coordinates, surest)[0]
+            number = np.array([ceil(fixed_number(rules) / distribution.per_coordinate)])
+            return forecast_one_run(distribution, coordinates, number)[0]
         case AdaptiveRounds():
             setting = RoundsSetting(
                 rules=rules,
@@ -188,17 +190,17 @@ def forecast_of(
 
 
 def fixed_number(rules: OneRun) -> int:
-    """Return the number of guesses, without which nothing is planned or forecast."""
+    """Return the number of guesses; plans and forecasts need it to be fixed."""
     if rules.guesses is None:
         raise InvalidInputError(
-            "a training is planned with a number of guesses that is fixed beforehand, "
+            "a training run is planned with a fixed number of guesses, "
             "got OneRun(guesses=None)"
         )
     return rules.guesses
 
 
 def forecast_bound(forecast: Forecast, delta: float, alpha: float) -> Expected:
-    """Return the mean of the bound, and its spread."""
+    """Return the mean and the spread of the bound."""
     match forecast:
         case OneRunForecast():
             return forecast.expected(delta=delta, alpha=alpha)
@@ -215,7 +217,7 @@ def all_right(
     delta: float,
     alpha: float,
 ) -> float:
-    """Return the bound if every guess were right."""
+    """Return the bound if every guess were correct."""
     match forecast:
         case OneRunForecast(canaries=m, guesses=r):
             return design_ceiling(canaries=m, guesses=r, delta=delta, alpha=alpha)
@@ -240,25 +242,25 @@ def noise_fault(
     near: float | None = None,
     effort: Effort = _FAULT,
 ) -> float | None:
-    """Return the least factor on the noise that is caught with chance 0.9.
+    """Return the smallest noise fault that is detected with 90 % power, as a factor.
 
     Args:
-        training: What will be trained; several are steps of one run, configured
+        training: The training run; several setups are steps of one run, configured
             differently.
-        rules: What the game is played by.
+        rules: The rules of the audit.
         per_coordinate: Canaries at each coordinate.
-        coordinates: How many coordinates.
-        claim: What is tested: one point, or a whole curve if all is guessed at once.
-        alpha: Chance of refuting a true claim.
-        near: Where it is looked for first; found by a glance if left out.
-        effort: How much is simulated for each factor that is tried.
+        coordinates: The number of coordinates.
+        claim: The tested claim: one point, or a whole curve for one-run rules.
+        alpha: Significance level.
+        near: Where the search starts; by default from a short simulation.
+        effort: How much to simulate for each factor that is tried.
     """
     parts = training if isinstance(training, tuple) else (training,)
 
     @cache
     def distribution(factor: float, effort: Effort = effort) -> GuessDistribution:
-        louder = tuple(each.with_noise_divided_by(factor) for each in parts)
-        return simulated_distribution(louder, per_coordinate, effort, seed=3)
+        broken = tuple(each.with_noise_divided_by(factor) for each in parts)
+        return simulated_distribution(broken, per_coordinate, effort, seed=3)
 
     match rules:
         case OneRun():
@@ -285,7 +287,7 @@ def noise_fault(
                 alpha=alpha,
             )
             caught = CatchingRounds(setting=setting, epsilon=float(epsilon))
-            # Played where it is looked for first, and again where it is found.
+            # Rounds are played where the search starts, and again at its result.
             if near is None:
                 near = least_factor(
                     lambda f: (
@@ -294,27 +296,27 @@ def noise_fault(
                     near=2.0,
                 )
             near = near or LARGEST_FAULT
-            found = (
+            factor = (
                 near if caught.normal_margin(distribution(near)) > 0 else LARGEST_FAULT
             )
             for _ in range(2):
-                played = caught.played(distribution(found), len(rules.round_weights))
-                start = min(1.1 * found, LARGEST_FAULT)
-                again = least_smooth(
+                played = caught.played(distribution(factor), len(rules.round_weights))
+                start = min(1.1 * factor, LARGEST_FAULT)
+                refined = least_smooth(
                     lambda f: played.margin(distribution(f)),  # noqa: B023
                     near=start,
                 )
-                if again is None:
+                if refined is None:
                     return None
-                found = again
-            return found
+                factor = refined
+            return factor
         case _:
             assert_never(rules)
 
 
 def is_caught(probability: float) -> bool:
-    """Return whether a fault is caught as surely as plans promise: with chance 0.9."""
-    return probability >= _CHANCE
+    """Return whether a fault is detected with the 90 % power that plans state."""
+    return probability >= _POWER
 
 
 def least_factor(
@@ -324,13 +326,13 @@ def least_factor(
     most: float = LARGEST_FAULT,
     per_doubling: int = _PER_DOUBLING,
 ) -> float | None:
-    """Return the least of a row of factors that is caught; None if the largest is not.
+    """Return the smallest factor of a grid that is detected; None if the largest isn't.
 
     Args:
-        caught: Whether a factor is; larger ones are if it is.
-        near: Where to look first.
-        most: The largest.
-        per_doubling: How many factors there are between one and its double.
+        caught: Whether a factor is detected; if so, larger ones must be too.
+        near: Where the search starts.
+        most: The largest factor.
+        per_doubling: Grid points between a factor and its double.
 
     Example:
         >>> least_factor(lambda factor: factor >= 2.0, near=3.0)
@@ -341,25 +343,25 @@ def least_factor(
     low = high = min(max(1, round(per_doubling * log2(near))), top)
     step = 3
     if known(high):
-        while low > 0 and known(low):  # a noise that is right is not caught
+        while low > 0 and known(low):  # 0 is the correct noise, which is not a fault
             low, high, step = max(0, low - step), low, 2 * step
     else:
         while not known(high):
             if high >= top:
                 return None
             low, high, step = high, min(top, high + step), 2 * step
-    found = least_yes(known, low + 1, high)
-    assert found is not None  # the highest is caught
-    return float(2.0 ** (found / per_doubling))
+    least = least_yes(known, low + 1, high)
+    assert least is not None  # the highest is detected
+    return float(2.0 ** (least / per_doubling))
 
 
 def least_smooth(margin: Callable[[float], float], *, near: float) -> float | None:
-    """Return the least factor that is caught, where a margin tells how surely.
+    """Return the smallest factor that is detected, by a margin that gives the power.
 
     Args:
-        margin: The normal quantile of the chance to be caught; it rises smoothly with
-            the log of the factor.
-        near: A factor that is caught, or none is found.
+        margin: The normal quantile of the power; it rises smoothly with the log of the
+            factor.
+        near: A factor that is detected; if it is not, the result is None.
 
     Example:
         >>> found = least_smooth(lambda factor: 9 * log(factor / 2), near=3.0)
@@ -390,20 +392,20 @@ def _by_count(
     claim: Guarantee,
     alpha: float,
 ) -> Callable[[GuessDistribution], float] | None:
-    """Return what tells how surely a claim is refuted by a law; None if it never is."""
+    """Return a function giving the power for a distribution; None if always 0."""
     guesses = fixed_number(rules)
     least = least_refuting(
         claim, canaries=coordinates * per_coordinate, guesses=guesses, alpha=alpha
     )
     if least is None:
         return None
-    # Whole coordinates; of the last one's guesses some are not made, and it does no
-    # harm to take those for right ones that are asked for as well.
-    surest = np.array([ceil(guesses / per_coordinate)])
-    more = int(surest[0]) * per_coordinate - guesses
+    # Forecasts are for whole coordinates. Some guesses of the last one are not made; it
+    # does no harm to count them as correct and require as many more.
+    number = np.array([ceil(guesses / per_coordinate)])
+    more = int(number[0]) * per_coordinate - guesses
 
     def refutes(distribution: GuessDistribution) -> float:
-        (forecast,) = forecast_one_run(distribution, coordinates, surest)
+        (forecast,) = forecast_one_run(distribution, coordinates, number)
         return 1 - float(forecast.at_most(least + more - 1))
 
     return refutes

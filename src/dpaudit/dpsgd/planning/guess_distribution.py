@@ -1,26 +1,26 @@
-"""How right and how sure the guesses about Dirac canaries are, as a distribution.
+"""Simulates how confident the guesses about Dirac canaries are, as a distribution.
 
-How surely coins can be guessed. A coordinate holds ``s`` canaries. The exact posterior
-of its noisy sums gives log-odds for the first coin; once that is revealed, for the
-second, and so on: round after round. A posterior is calibrated, so a guess with
-log-odds ``l`` is right with probability ``e^|l| / (1 + e^|l|)``, and how ``|l|`` is
-distributed in each round is all that is needed to predict an audit. Coordinates are
-independent and alike, so this does not depend on how many there are: it is drawn once,
-from many thousands of simulated coordinates, and serves audits of every size. The coins
-in it are the simulation's own; a plan made from it uses none of the audit's.
+Confidence of guesses. A coordinate holds ``s`` canaries. The exact posterior of its
+noisy sums gives log-odds for the first coin; once that is revealed, for the second, and
+so on: round after round. A posterior is calibrated, so a guess with log-odds ``l`` is
+correct with probability ``e^|l| / (1 + e^|l|)``, and the distribution of ``|l|`` in
+each round suffices to predict an audit. Coordinates are independent and identically
+distributed, so it does not depend on their number: it is simulated once, with many
+thousands of coordinates, and serves audits of every size. The simulation flips its own
+coins; a plan made from it uses none of the audit's.
 
-What many steps show of many coordinates, without making every step at each of them.
-Given the number of ones at a coordinate, the log-likelihoods of all steps are a sum of
-independent vectors, one of each step. So steps are taken together in blocks, for each
-number of ones some thousands of blocks are simulated, sums of blocks drawn from that
-pool make rows of blocks, and what all steps show of a coordinate is the sum of rows
-drawn from the pool of rows. A thousand steps at a million coordinates then cost what a
-few steps do.
+Many steps at many coordinates are simulated without drawing each step at each of them.
+Given the number of ones at a coordinate, the log-likelihood of all steps is a sum of
+independent vectors, one per step. So steps are grouped in blocks, and for each number
+of ones some thousands of blocks are simulated as a pool. Sums of blocks drawn from this
+pool form rows, and the log-likelihood of a coordinate is a sum of rows drawn from the
+pool of rows. A thousand steps at a million coordinates then cost as much as a few
+steps.
 
-A pool's mean and covariance are a little off by chance, which every coordinate would
-share, and which does not average out. Those of one step are known to many digits, by
-quadrature, so the pool is moved and stretched until it has them; what remains is chance
-in its shape, which a sum of tens or hundreds of blocks hardly shows.
+A pool's mean and covariance have a small random error, which all coordinates share, so
+that it does not average out. Those of one step are known to many digits, by quadrature,
+so the pool is shifted and scaled to match them. What remains is random error in its
+shape, which is negligible in a sum of tens or hundreds of blocks.
 
 Reference: docs/developer/decisions/0003-posterior.md for the posterior.
 """
@@ -48,16 +48,16 @@ __all__ = [
     "simulated_likelihood",
 ]
 
-_LENGTH = 16  # steps of a block, about, unless that makes too few or too many
+_BLOCK_STEPS = 16  # steps per block, about, unless that gives too few or too many
 _FEWEST_BLOCKS, _MOST_BLOCKS = 16, 256
-_ROWS = 8  # of blocks, that make up a training
-_FEWEST_STEPS = 64  # fewer are made one by one
-_LEAST = 512  # blocks of a pool
+_ROWS = 8  # rows of blocks in a training run
+_FEWEST_STEPS = 64  # fewer are simulated one by one
+_MIN_POOL = 512  # blocks of a pool
 _REACH, _PER_NOISE = 9.0, 12  # the grid of sums: standard deviations, points in one
 _NEGLIGIBLE = 1e-9  # of the largest variance
 _SILENT = 1e-9  # of a clipping norm: a cohort that never participates
-_MOST_SURE = 40.0  # log-odds beyond which no count of guesses tells more
-_ODD = 0.5  # a pool whose variances are off by more is left as it is
+_MAX_LOG_ODDS = 40.0  # higher log-odds make no difference at any number of guesses
+_MAX_MISMATCH = 0.5  # of log-variances; a pool that is further off is not scaled
 
 
 def pooled_likelihood(
@@ -72,12 +72,12 @@ def pooled_likelihood(
     """Return log-likelihoods of the number of ones, a row for each coordinate.
 
     Args:
-        sampling: How canaries join a step.
-        bits: The coins, in row of the coordinate.
-        rng: Draws it all.
-        sigma: Standard deviation of the noise, over the clipping norm.
-        steps: How many steps.
-        blocks: How many blocks are simulated, for all numbers of ones together.
+        sampling: How canaries are sampled for a step.
+        bits: The coins, a row for each coordinate.
+        rng: Source of all randomness.
+        sigma: Noise multiplier: standard deviation of the noise over the clipping norm.
+        steps: The number of steps.
+        blocks: The number of blocks to simulate, for all numbers of ones together.
 
     Example:
         >>> from dpaudit.dpsgd.sampling import Poisson
@@ -90,13 +90,13 @@ def pooled_likelihood(
         array([ True, False,  True])
     """
     s, ones = bits.shape[1], bits.sum(axis=1, dtype=np.int64)
-    found = np.zeros((len(bits), s + 1))
+    total = np.zeros((len(bits), s + 1))
     if steps < _FEWEST_STEPS:
         order = np.argsort(ones, kind="stable")
-        found[order, 1:] = _said(sampling, s, ones[order], sigma, steps, rng)
-        return found
+        total[order, 1:] = _simulated(sampling, s, ones[order], sigma, steps, rng)
+        return total
     present, numbers = np.unique(ones, return_counts=True)
-    sizes = np.maximum(_LEAST, np.ceil(blocks * numbers / len(ones)).astype(int))
+    sizes = np.maximum(_MIN_POOL, np.ceil(blocks * numbers / len(ones)).astype(int))
     blocks_of_row = _blocks_of_row(steps)
     number = _ROWS * blocks_of_row
     moments = list(_moments(sampling, s, sigma))
@@ -106,8 +106,8 @@ def pooled_likelihood(
     ):
         if not many:
             continue
-        said = _said(sampling, s, np.repeat(present, sizes), sigma, many, rng)
-        pools = np.split(said, np.cumsum(sizes)[:-1])
+        pooled = _simulated(sampling, s, np.repeat(present, sizes), sigma, many, rng)
+        pools = np.split(pooled, np.cumsum(sizes)[:-1])
         for count, pool in zip(present.tolist(), pools, strict=True):
             mean, covariance = moments[count]
             _match(pool, many * mean, many * covariance)
@@ -116,14 +116,14 @@ def pooled_likelihood(
                 rows = _summed(pool, row, len(pool), rng)
                 _match(rows, row * many * mean, row * many * covariance)
             at = np.flatnonzero(ones == count)
-            found[at, 1:] += _summed(rows, drawn, len(at), rng)
-    return found
+            total[at, 1:] += _summed(rows, drawn, len(at), rng)
+    return total
 
 
 def _summed(
     pool: NDArray[np.float64], number: int, times: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return sums of so many of a pool, drawn with replacement."""
+    """Return ``times`` sums of ``number`` vectors, drawn with replacement."""
     total = np.zeros((times, pool.shape[1]))
     for _ in range(number):
         which = rng.integers(0, len(pool), times, dtype=np.int32)
@@ -132,17 +132,17 @@ def _summed(
 
 
 def _blocks_of_row(steps: int) -> int:
-    """Return how many blocks a row has, so that few steps have to be made."""
-    number = int(np.clip(steps // _LENGTH, _FEWEST_BLOCKS, _MOST_BLOCKS))
+    """Return the number of blocks in a row that needs the fewest simulated steps."""
+    number = int(np.clip(steps // _BLOCK_STEPS, _FEWEST_BLOCKS, _MOST_BLOCKS))
     least = -(-number // _ROWS)
 
-    def made(blocks: int) -> int:
-        return sum(divmod(steps, _ROWS * blocks))  # those of a block, and what is left
+    def simulated_steps(blocks: int) -> int:
+        return sum(divmod(steps, _ROWS * blocks))  # those of a block, and the remainder
 
-    return min(range(least, 2 * least), key=made)
+    return min(range(least, 2 * least), key=simulated_steps)
 
 
-def _said(
+def _simulated(
     sampling: IndependentSampling,
     per_coordinate: int,
     ones: NDArray[np.int64],
@@ -150,15 +150,15 @@ def _said(
     steps: int,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Return what steps say of numbers of ones, relative to none at all.
+    """Return log-likelihoods of numbers of ones, relative to none, from drawn steps.
 
     Args:
-        sampling: How canaries join a step.
+        sampling: How canaries are sampled for a step.
         per_coordinate: Canaries at each coordinate.
-        ones: How many of them are included at each, rising.
+        ones: The number of them that are included at each, rising.
         sigma: Standard deviation of the noise.
-        steps: How many steps.
-        rng: Draws them.
+        steps: The number of steps.
+        rng: Draws the steps.
     """
     distribution = sampling.distribution(per_coordinate)
     present, ends = np.unique(ones, return_index=True)
@@ -171,14 +171,14 @@ def _said(
         joined = [np.searchsorted(*each) for each in zip(below, drawn, strict=True)]
         noise = sigma * rng.standard_normal(len(ones))
         likelihood.observe(distribution.first + np.concatenate(joined) + noise, sigma)
-    said = likelihood.log_likelihood
-    return np.asarray(said[:, 1:] - said[:, :1])
+    absolute = likelihood.log_likelihood
+    return np.asarray(absolute[:, 1:] - absolute[:, :1])
 
 
 def _moments(
     sampling: IndependentSampling, per_coordinate: int, sigma: float
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield mean and covariance of what one step says, for each number of ones."""
+    """Yield mean and covariance of one step's log-likelihood, by number of ones."""
     distribution = sampling.distribution(per_coordinate)
     spacing = sigma / _PER_NOISE
     low, high = (
@@ -190,15 +190,15 @@ def _moments(
         coordinates=len(x), per_coordinate=per_coordinate, sampling=sampling
     )
     likelihood.observe(x, sigma)
-    said = likelihood.log_likelihood
-    said = said[:, 1:] - said[:, :1]
+    relative = likelihood.log_likelihood
+    relative = relative[:, 1:] - relative[:, :1]
     density = np.exp(-0.5 * ((x[:, np.newaxis] - distribution.sums) / sigma) ** 2)
     density /= density.sum(axis=0)
     for probabilities in np.exp(distribution.log_probabilities):
         weights = density @ probabilities
-        mean = weights @ said
-        off = said - mean
-        yield mean, (weights[:, np.newaxis] * off).T @ off
+        mean = weights @ relative
+        centred = relative - mean
+        yield mean, (weights[:, np.newaxis] * centred).T @ centred
 
 
 def _match(
@@ -206,16 +206,16 @@ def _match(
     mean: NDArray[np.float64],
     covariance: NDArray[np.float64],
 ) -> None:
-    """Give a pool a mean, and a covariance in the directions in which it varies."""
+    """Shift and scale a pool to a mean, and a covariance where it varies."""
     pool -= pool.mean(axis=0)
     sizes, directions = np.linalg.eigh(covariance)
     kept = sizes > _NEGLIGIBLE * max(sizes[-1], 1e-300)
     axes = directions[:, kept]
     along = pool @ axes
     scaled = along / np.sqrt(sizes[kept])
-    found, turned = np.linalg.eigh(scaled.T @ scaled / len(pool))
-    if len(found) and np.abs(np.log(np.maximum(found, 1e-9))).max() < _ODD:
-        whitened = scaled @ (turned / np.sqrt(found)) @ turned.T
+    values, vectors = np.linalg.eigh(scaled.T @ scaled / len(pool))
+    if len(values) and np.abs(np.log(np.maximum(values, 1e-9))).max() < _MAX_MISMATCH:
+        whitened = scaled @ (vectors / np.sqrt(values)) @ vectors.T
         pool += (whitened * np.sqrt(sizes[kept]) - along) @ axes.T
     pool += mean
 
@@ -223,13 +223,12 @@ def _match(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GuessDistribution:
-    """What was drawn of simulated coordinates.
+    """A sample of the guesses' distribution, from simulated coordinates.
 
     Attributes:
-        confidence: ``|log-odds|`` of the coin that is guessed next, in row of the round
-            and column of the coordinate, 40 at most.
-        variance: For each coordinate the variance of its number of ones, given what was
-            seen of it.
+        confidence: ``|log-odds|`` of the coin that is guessed next, a row for each
+            round and a column for each coordinate, at most 40.
+        variance: For each coordinate the posterior variance of its number of ones.
     """
 
     confidence: NDArray[np.float64]
@@ -242,11 +241,11 @@ class GuessDistribution:
 
     @property
     def coordinates(self) -> int:
-        """How many coordinates were simulated."""
+        """The number of simulated coordinates."""
         return int(self.confidence.shape[1])
 
     def probability(self) -> NDArray[np.float64]:
-        """Return how likely each guess is right."""
+        """Return the probability that each guess is correct."""
         return np.asarray(special.expit(self.confidence))
 
 
@@ -258,14 +257,15 @@ def guess_distribution(
     seed: int,
     blocks: int = 40_000,
 ) -> GuessDistribution:
-    """Return the law of guesses, from so many simulated coordinates.
+    """Return the distribution of guesses, from so many simulated coordinates.
 
     Args:
-        training: What is trained; several are steps of one run, configured differently.
+        training: The training run; several setups are steps of one run, configured
+            differently.
         per_coordinate: Canaries at each coordinate.
-        coordinates: How many to simulate.
-        seed: Decides the simulation.
-        blocks: Blocks of steps that are simulated first, if there are many steps.
+        coordinates: The number of coordinates to simulate.
+        seed: Seed of the simulation.
+        blocks: Blocks of steps in the pool, if there are many steps.
 
     Example:
         >>> training = TrainingSetup(steps=1, rate=1.0, noise=1.0)
@@ -278,21 +278,21 @@ def guess_distribution(
     """
     rng = np.random.default_rng((seed, per_coordinate))
     bits = rng.integers(0, 2, (coordinates, per_coordinate), dtype=np.int8)
-    # Given the coins, steps are independent: what they say adds up.
-    seen = sum(
+    # Given the coins, steps are independent: their log-likelihoods add up.
+    likelihood = sum(
         simulated_likelihood(each, bits, rng, blocks=blocks)
         for each in (training if isinstance(training, tuple) else (training,))
     )
-    assert not isinstance(seen, int)  # there is a training
-    posterior = ExchangeablePosterior(seen)
+    assert not isinstance(likelihood, int)  # there is at least one setup
+    posterior = ExchangeablePosterior(likelihood)
     confidence = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):
         np.minimum(
-            np.abs(posterior.log_odds(index)), _MOST_SURE, out=confidence[played]
+            np.abs(posterior.log_odds(index)), _MAX_LOG_ODDS, out=confidence[played]
         )
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
-    return GuessDistribution(confidence=confidence, variance=_variance(seen))
+    return GuessDistribution(confidence=confidence, variance=_variance(likelihood))
 
 
 def simulated_likelihood(
@@ -302,13 +302,16 @@ def simulated_likelihood(
     *,
     blocks: int = 40_000,
 ) -> NDArray[np.float64]:
-    """Return what a training says of the number of ones at each coordinate.
+    """Return log-likelihoods of the number of ones, from a simulated training run.
 
     Args:
-        training: What is trained.
-        bits: The coins, in row of the coordinate.
-        rng: Draws all else.
-        blocks: Blocks of steps that are simulated first, if there are many steps.
+        training: The setup of the training run.
+        bits: The coins, a row for each coordinate.
+        rng: Source of all other randomness.
+        blocks: Blocks of steps in the pool, if there are many steps.
+
+    Returns:
+        A row for each coordinate.
 
     Example:
         >>> coins = np.array([[1, 1], [0, 0]], np.int8)
@@ -335,7 +338,7 @@ def simulated_likelihood(
 def _matched_likelihood(
     training: TrainingSetup, bits: NDArray[np.int8], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return what is seen of canaries in known turns: one number of a coordinate."""
+    """Return log-likelihoods if participation is known, from one number each."""
     signal = training.signals()[training.own_participation.cohort_of(len(bits))]
     scale = training.noise / np.maximum(signal, _SILENT)
     likelihood = CountLikelihood(
@@ -350,7 +353,7 @@ def _matched_likelihood(
 def _pattern_likelihood(
     training: TrainingSetup, bits: NDArray[np.int8], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return what is seen of canaries that nobody knows the steps of."""
+    """Return log-likelihoods if the adversary does not know the canaries' steps."""
     if bits.shape[1] > 1:
         raise InvalidInputError(
             f"per_coordinate={bits.shape[1]}: canaries whose patterns are unknown are "
@@ -362,7 +365,7 @@ def _pattern_likelihood(
         cohort, participation, rate=training.rate, strategy=strategy
     )
     used = np.zeros(len(bits), np.int64)
-    # What joined is whitened as sums are; the noise is white before it is added.
+    # The signal is whitened as the sums are; the noise is drawn white.
     whitening = Whitening(strategy, len(bits))
     for step in range(training.steps):
         turn = (cohort == participation.cohort_at(step)) & (
@@ -379,7 +382,7 @@ def _pattern_likelihood(
 
 
 def _variance(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the variance of the number of ones, given what was seen."""
+    """Return the posterior variance of the number of ones."""
     n = np.arange(log_likelihood.shape[1])
     probabilities = special.softmax(log_likelihood + log_fair(len(n) - 1), axis=1)
     return np.asarray(probabilities @ n**2 - np.square(probabilities @ n))

@@ -1,12 +1,12 @@
-"""The limit of a training: what no valid audit of its canaries shows.
+"""The limit of a training run: the largest median bound of any valid audit.
 
 ``dpaudit.theory.limit`` for Dirac canaries. In the full batch the sum over all steps is
-one Gaussian number, and what it says is known on a fine grid. Else what sums say of a
-coordinate is simulated, in batches, from whose scatter the error is read. The null of
-each batch is found from the one before it: a null that was fitted to the outputs which
-it is tested on would be too near to them, and the limit too low. So the error is on the
-high side. The number of ones is never drawn, but known by its exact law given what was
-seen.
+one Gaussian number, and its likelihood is computed on a fine grid. Otherwise the
+likelihoods of sums at a coordinate are simulated, in batches, whose scatter gives the
+error. The null of each batch is fitted to the batch before it: a null fitted to the
+outputs that it is tested on would be too close to them, and the limit too low. So the
+error is on the high side. The number of ones is never drawn; its exact posterior
+distribution is used.
 """
 
 from itertools import pairwise
@@ -28,7 +28,7 @@ __all__ = ["training_limit"]
 _BATCHES = 4
 _LEAST, _MOST = 2_000, 20_000  # coordinates of a batch
 _CELLS, _DRAWS = 40_000, 50_000_000  # likelihoods of a batch, numbers drawn for it
-_SURELY = 0.975
+_QUANTILE = 0.975
 
 
 def training_limit(
@@ -44,14 +44,14 @@ def training_limit(
     """Return the epsilon that half of all runs, of any valid audit, stay below.
 
     Args:
-        training: What is trained.
-        coordinates: How many hold canaries.
+        training: The training run.
+        coordinates: The number of coordinates with canaries.
         per_coordinate: Canaries at each.
-        alpha: Chance of an audit's bound being wrong.
-        delta: Of the privacy that is audited.
-        seed: Decides the simulation.
-        simulated: Coordinates of each of four batches; by default so many that it takes
-            seconds.
+        alpha: Significance level of an audit's bound.
+        delta: Delta of the audited privacy.
+        seed: Seed of the simulation.
+        simulated: Coordinates of each of four batches; by default chosen so that it
+            takes seconds.
 
     Example:
         >>> one_step = TrainingSetup(steps=1, noise=2.149)
@@ -67,8 +67,8 @@ def training_limit(
             set_size=per_coordinate,
             noise=GaussianNoise(sigma=training.sufficient().noise),
         )
-        found = limit(sums.output_likelihood(sums.elements), alpha=alpha, delta=delta)
-        return Estimate.exact(found)
+        value = limit(sums.output_likelihood(sums.elements), alpha=alpha, delta=delta)
+        return Estimate.exact(value)
     if simulated is None:
         few = min(_CELLS // (per_coordinate + 1), _DRAWS // training.steps)
         simulated = min(max(few, _LEAST), _MOST)
@@ -76,17 +76,19 @@ def training_limit(
     for batch in range(_BATCHES):
         rng = np.random.default_rng([seed, batch, per_coordinate])
         bits = rng.integers(0, 2, (simulated, per_coordinate), dtype=np.int8)
-        said = OutputLikelihood(
+        likelihood = OutputLikelihood(
             groups=coordinates,
             weights=np.full(simulated, 1 / simulated),
             log_likelihood=simulated_likelihood(training, bits, rng),
         )
-        batches.append(said)
-    every: list[float] = []
-    for said, other in pairwise([batches[-1], *batches]):
-        near = every[0] if every else None
-        every.append(limit([other], alpha=alpha, delta=delta, near=near, fitted=[said]))
-    mean = float(np.mean(every))
-    reach = float(special.stdtrit(_BATCHES - 1, _SURELY) * np.std(every, ddof=1))
+        batches.append(likelihood)
+    limits: list[float] = []
+    for fitted, other in pairwise([batches[-1], *batches]):
+        near = limits[0] if limits else None
+        limits.append(
+            limit([other], alpha=alpha, delta=delta, near=near, fitted=[fitted])
+        )
+    mean = float(np.mean(limits))
+    reach = float(special.stdtrit(_BATCHES - 1, _QUANTILE) * np.std(limits, ddof=1))
     error = reach / _BATCHES**0.5
     return Estimate(value=mean, low=max(0.0, mean - error), high=mean + error)

@@ -1,11 +1,10 @@
-"""A planned audit of DP-SGD: what to fix beforehand, and what to expect of it.
+"""A planned audit of DP-SGD: the choices fixed beforehand, and the expected result.
 
-The plan is a value: it says what it rests on, becomes the design that a referee is
+The plan is a value: it records its assumptions, gives the design that a referee is
 opened with, and can be rehearsed on simulated training.
 """
 
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import assert_never, final
 
 import numpy as np
@@ -23,6 +22,8 @@ from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
+from dpaudit.game.text.stages import detects
+from dpaudit.game.text.terms import capital
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.theory.gap_levels import Estimate
@@ -33,25 +34,25 @@ __all__ = ["Plan", "rehearse"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """An audit to be made, and what is expected of it; printing it says both.
+    """An audit to be made, and its expected result; printing it shows both.
 
     Attributes:
-        training: What will be trained.
-        claim: What is claimed of it.
+        training: The training run.
+        claim: The claim about it.
         purpose: What the audit is for.
-        available: How many coordinates could hold canaries.
-        coordinates: How many do.
-        alpha: Chance of being wrong.
+        available: The number of coordinates that could hold canaries.
+        coordinates: The number of coordinates that do.
+        alpha: Significance level.
         per_coordinate: Canaries at each coordinate.
-        rules: What the game is played by.
+        rules: The rules of the audit.
         expected: The mean bound, and its spread from run to run.
-        true_epsilon: What an accountant proves at the claim's delta; None if not asked.
-        ceiling: The most that any one-run audit reliably shows: the accountant's
-            epsilon at delta / alpha; None if it was not asked.
-        all_right: The bound if every guess were right.
+        true_epsilon: What an accountant proves at the claim's delta; None without one.
+        ceiling: The largest bound that any one-run audit reliably shows: the
+            accountant's epsilon at delta / alpha; None without an accountant.
+        all_right: The bound if every guess were correct.
         fault: By which factor the noise must be too small for the claim to be refuted
-            with chance 0.9; None if not even 32 is enough.
-        candidates: The audits that it was chosen among, from smaller simulations.
+            with probability 0.9; None if not even 32 is enough.
+        candidates: The audits that it was chosen from, with smaller simulations.
     """
 
     training: TrainingSetup
@@ -71,7 +72,7 @@ class Plan:
 
     @property
     def canaries(self) -> int:
-        """How many canaries in all."""
+        """The total number of canaries."""
         return self.coordinates * self.per_coordinate
 
     @property
@@ -97,12 +98,12 @@ class Plan:
         )
 
     def limit(self, *, seed: int = 0) -> Estimate:
-        """Return what no valid audit of these canaries shows, in half of its runs.
+        """Return the epsilon that half of all runs, of any valid audit, stay below.
 
-        However it guesses, and whatever it adapts to. It takes some seconds.
+        This holds however the audit guesses or adapts. It takes some seconds.
 
         Args:
-            seed: Decides what is simulated for it.
+            seed: Seed of the simulation.
         """
         return training_limit(
             self.training,
@@ -118,7 +119,7 @@ class Plan:
 
         Args:
             rng: The training's randomness.
-            key: The secret of the coins; a new one if left out.
+            key: The secret key of the coins; by default a new one.
         """
         return rehearse(
             self.design(),
@@ -132,31 +133,28 @@ class Plan:
         return "\n".join(
             [
                 f"{self.training}, claimed to be {self.claim}.",
-                f"Put {_some(self.per_coordinate, 'canary', 'canaries')} at each of "
+                f"Recommended: {_some(self.canaries, 'canary', 'canaries')}, "
+                f"{self.per_coordinate} at each of "
                 f"{_some(self.coordinates, 'coordinate', 'coordinates')}"
-                f"{self._spared()} ({self.canaries} in all) and {self._rules()}.",
+                f"{self._spared()}; {self._rules()}.",
                 self._fault(),
-                f"Expect epsilon >= {rounded_down(self.expected.mean)} on average, "
-                f"give or take {self.expected.spread:.3f}, at delta = "
-                f"{self.claim.delta:g} ({confidence_text(self.alpha)}, for any "
-                f"mechanism; method {self.method}).",
+                f"Expected lower bound: epsilon >= {rounded_down(self.expected.mean)} "
+                f"± {self.expected.spread:.3f} (standard deviation over runs) at delta "
+                f"= {self.claim.delta:g}, with {confidence_text(self.alpha)}, for any "
+                f"mechanism (method {self.method}).",
                 self._ceilings(),
             ]
         )
 
     def table(self) -> str:
-        """Return what was compared."""
+        """Return a table of the candidates that were compared, as text."""
         for_faults = self.purpose is Purpose.FAULTS
         head = (
-            f"Compared, from smaller simulations (alpha = {self.alpha:g}, tier A): "
-            f"canaries per coordinate, rules, mean bound at delta = "
-            f"{self.claim.delta:g}"
-            + (
-                ", least factor on the noise that is caught (- if it is larger)"
-                if for_faults
-                else ""
-            )
+            f"Candidates, from smaller simulations (alpha = {self.alpha:g}): canaries "
+            f"per coordinate, rules, mean bound at delta = {self.claim.delta:g}"
         )
+        if for_faults:
+            head += ", smallest detectable factor on the noise (-: above 32)"
         return "\n".join([head, *(self._row(each) for each in self.candidates)])
 
     def _row(self, candidate: Candidate) -> str:
@@ -176,55 +174,48 @@ class Plan:
     def _spared(self) -> str:
         if self.coordinates == self.available:
             return ""
-        return f" (of {self.available}: for delta more would cost more than they show)"
+        return f" of {self.available} (more would cost more in delta than they show)"
 
     def _rules(self) -> str:
         match self.rules:
             case OneRun(guesses=guesses):
-                return f"guess the surest {guesses} at once"
-            case AdaptiveRounds(max_jump=jump, chance_share=noise, min_epsilon=start):
+                return f"the {guesses} most confident guesses"
+            case AdaptiveRounds():
                 rounds = len(self.rules.round_weights)
                 groups = rounds // self.per_coordinate
-                order = f", {groups} groups of coordinates one after the other"
+                order = f" over {groups} groups of coordinates" if groups > 1 else ""
                 return (
-                    f"play {_some(rounds, 'round', 'rounds')}"
-                    f"{order if groups > 1 else ''}, with jump {jump:g}, noise "
-                    f"{noise:g} and start {start:g}"
+                    f"{_some(rounds, 'adaptive round', 'adaptive rounds')}{order} "
+                    "(parameters: plan.rules, --json)"
                 )
             case _:
                 assert_never(self.rules)
 
     def _ceilings(self) -> str:
-        at = f"at delta = {self.claim.delta:g}"
-        right = f"if every guess were right the bound would be {self.all_right:.3f}"
+        best = f"with every guess correct the bound would be {self.all_right:.3f}"
         if self.true_epsilon is None or self.ceiling is None:
-            return (
-                f"What limits it: {right}; the training's own epsilon {at} is not "
-                "known, as no accountant was asked."
-            )
+            return f"Limits: {best}; what an accountant proves is not known."
         return (
-            f"What limits it: the training's own epsilon is {self.true_epsilon:.3f} "
-            f"{at}, no one-run audit with alpha = {self.alpha:g} reliably shows more "
-            f"than {self.ceiling:.3f} of it, and {right}."
+            f"Limits: the accountant proves epsilon = {self.true_epsilon:.3f} at delta "
+            f"= {self.claim.delta:g}; no one-run audit with alpha = {self.alpha:g} "
+            f"reliably shows more than {self.ceiling:.3f} of it; {best}."
         )
 
     def _fault(self) -> str:
         if self.fault is not None:
             return (
-                f"What it would catch: noise {ceil(100 * self.fault) / 100:.2f} times "
-                f"too small refutes the claim with chance {POWER:g}, if the guesser "
-                "measures it."
+                f"{capital(detects(self.fault))}, if the guesser uses the scale of "
+                "the noise."
             )
         cannot = (
-            " It CANNOT refute the claim: if every guess were right the bound would be "
+            " It CANNOT refute the claim: with every guess correct the bound would be "
             f"{self.all_right:.3f}."
             if self.all_right <= self.claim.epsilon
             else ""
         )
         return (
-            "What it would catch: NOTHING. No noise that is up to 32 times too small "
-            f"would refute the claim with chance {POWER:g}.{cannot} More coordinates "
-            "would, or a larger alpha."
+            "Power: NONE. Not even noise 32x too small would refute the claim with "
+            f"probability {POWER:g}.{cannot} Use more coordinates or a larger alpha."
         )
 
 
@@ -239,11 +230,11 @@ def rehearse(
     """Return the result of an audit by a plan's design on simulated training.
 
     Args:
-        design: A plan's.
-        training: What is simulated; it need not be what was planned for.
+        design: The plan's design.
+        training: The simulated training; it may differ from the planned one.
         per_coordinate: Canaries at each coordinate.
         rng: The training's randomness.
-        key: The secret of the coins; a new one if left out.
+        key: The secret key of the coins; by default a new one.
 
     Example:
         >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)

@@ -1,15 +1,15 @@
-"""Which rules in rounds to plan an audit with.
+"""Searches for the best rules of an adaptive audit in rounds.
 
-What is planned beforehand:
+A plan fixes beforehand:
 
-- the *weights* of the rounds, in proportion to their standard deviations where the
-  bound is expected: so every right guess counts what its own weight says;
-- the *jump*, the most that a right guess may add: a small one makes delta cheap, but
-  caps the weights of the surest guesses;
-- the *noise*, a little chance at the end that makes delta cheap in the last rounds;
-- *groups*: the coordinates are played in so many groups one after the other, for the
+- the *weights* of the rounds, in proportion to their standard deviations at the
+  expected bound, so that every correct guess counts with its own weight;
+- the *jump*, the most that a correct guess may add: a small one makes delta cheap, but
+  caps the weights of the most confident guesses;
+- the *noise*, some randomness at the end that makes delta cheap in the last rounds;
+- *groups*: the coordinates are played in several groups one after the other, for the
   same reason, as long as the rounds do not get too small;
-- the *start* of the bound's grid, well below what is expected.
+- the *start* of the bound's grid, well below the expected bound.
 
 All but the start are searched over a few values, around which little changes.
 """
@@ -47,26 +47,26 @@ __all__ = [
 ]
 
 _EPSILONS = 48
-_TOP = 15.0  # epsilon; no audit shows more
+_TOP = 15.0  # largest epsilon considered
 _JUMPS = (0.03, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5)
 _NOISES = (0.0, 0.01, 0.03, 0.06)
 _GROUPS = (1, 2, 4, 8, 16)
-_FEWEST = 8.0  # guesses expected of a round that is counted
-_MANY = 30.0  # guesses expected of every round if coordinates are split
+_FEWEST = 8.0  # expected guesses of a round for it to count
+_MANY = 30.0  # expected guesses of every round if coordinates are split
 _FINALISTS = 2  # jumps whose rounds are played
-_PLAYED = 5  # rounds that are played to see what is caught
+_PLAYED = 5  # rounds that are played to estimate power
 
 
 def best_rounds(
     distribution: GuessDistribution, *, coordinates: int, delta: float, alpha: float
 ) -> RoundsForecast | None:
-    """Return the forecast of the rules in rounds that are best on average.
+    """Return the forecast of the rules in rounds with the largest mean bound.
 
     Args:
-        distribution: How surely coins are guessed.
+        distribution: The distribution of the guesses' confidence.
         coordinates: Coordinates of the audit.
-        delta: Of the bound.
-        alpha: Chance of the bound being wrong.
+        delta: Delta of the bound.
+        alpha: Significance level.
 
     Returns:
         None if there are too few coordinates for rounds to show anything.
@@ -84,7 +84,7 @@ def best_rounds(
     """
     table = table_for(distribution, coordinates)
     best = best_by_jump(table, coordinates=coordinates, delta=delta, alpha=alpha)
-    # Played, jumps that look alike differ: small ones suffer more from few guesses.
+    # Playing separates similar jumps: small ones lose more with few guesses.
     played = [
         as_played(distribution, table, tried).started()
         for tried in best[:_FINALISTS]
@@ -96,13 +96,13 @@ def best_rounds(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchingRounds:
-    """Rules in rounds against a claim that a training breaks.
+    """Rules in rounds against a claim that a training run violates.
 
     Attributes:
         setting: The audit.
-        epsilon: Of the claim that it shall refute.
+        epsilon: Epsilon of the claim to refute.
         beyond: By how many deviations played evidence exceeds the normal approximation;
-            about the same for faults that are about the same.
+            similar for similar faults.
     """
 
     setting: RoundsSetting
@@ -110,16 +110,16 @@ class CatchingRounds:
     beyond: float = 0.0
 
     def margin(self, distribution: GuessDistribution) -> float:
-        """Return by how many deviations a broken training exceeds what refutes."""
+        """Return by how many deviations evidence exceeds the threshold to refute."""
         return self.normal_margin(distribution) + self.beyond
 
     def normal_margin(self, distribution: GuessDistribution) -> float:
-        """Return by how many deviations evidence exceeds what refutes, if normal."""
+        """Return the margin by the normal approximation alone."""
         table = RoundsTable(distribution, epsilons=np.array([self.epsilon]))
         return float(forecast_rounds(table, self.setting).margins[0])
 
     def played(self, distribution: GuessDistribution, rounds: int) -> "CatchingRounds":
-        """Return them with what playing so many rounds shows."""
+        """Return the rules with a correction from playing so many rounds."""
         margin = played_margin(
             distribution, self.setting, epsilon=self.epsilon, most=rounds
         )
@@ -129,27 +129,27 @@ class CatchingRounds:
 def catching_rounds(
     distribution: GuessDistribution, *, coordinates: int, claim: ApproxDP, alpha: float
 ) -> CatchingRounds | None:
-    """Return the rules in rounds that refute a claim most surely.
+    """Return the rules in rounds with the most power to refute a claim.
 
     Args:
-        distribution: How surely coins are guessed, of a training that breaks the claim.
+        distribution: The guess distribution of a training run that violates the claim.
         coordinates: Coordinates of the audit.
-        claim: What shall be refuted.
-        alpha: Chance of refuting a true claim.
+        claim: The claim to refute.
+        alpha: Significance level.
 
     Returns:
         None if there are too few coordinates for rounds to show anything.
     """
     at = claim.epsilon
     table = RoundsTable(distribution, epsilons=np.array([at]))
-    found = [
+    forecasts = [
         forecast_rounds(table, tried)
         for groups in _GROUPS
         for tried in _tried(table, coordinates, claim.delta, alpha, groups, at)
     ]
-    if not found:
+    if not forecasts:
         return None
-    best = max(found, key=lambda each: float(each.margins[0]))
+    best = max(forecasts, key=lambda each: float(each.margins[0]))
     return CatchingRounds(setting=best.setting, epsilon=at).played(
         distribution, _PLAYED
     )
@@ -158,7 +158,7 @@ def catching_rounds(
 def forecast_played(
     distribution: GuessDistribution, setting: RoundsSetting, *, plays: int = QUICKLY
 ) -> RoundsForecast:
-    """Return the forecast of given rules, and the start that suits them."""
+    """Return the forecast of given rules, with the best search start."""
     table = table_for(distribution, setting.coordinates)
     plain = forecast_rounds(table, setting)
     return as_played(distribution, table, plain, plays=plays).started()
@@ -167,7 +167,7 @@ def forecast_played(
 def best_by_jump(
     table: RoundsTable, *, coordinates: int, delta: float, alpha: float
 ) -> list[RoundsForecast]:
-    """Return the best forecast of each jump, the best one first."""
+    """Return the best forecast for each jump, the best one first."""
     best: dict[float | None, RoundsForecast] = {}
     at = float(table.epsilons[_EPSILONS // 3])
     for groups in _GROUPS:
@@ -180,7 +180,7 @@ def best_by_jump(
 
 
 def table_for(distribution: GuessDistribution, coordinates: int) -> RoundsTable:
-    """Return the table up to where hardly a guess is left."""
+    """Return the table up to the epsilon where hardly any guesses are left."""
     ranked = np.sort(distribution.confidence.max(axis=0))
     least = max(0, int(distribution.coordinates * (1 - _FEWEST / coordinates)) - 1)
     top = min(float(ranked[least]) + 0.01, _TOP)
@@ -195,7 +195,7 @@ def _tried(
     groups: int,
     at: float,
 ) -> Iterator[RoundsSetting]:
-    """Yield audits with so many groups; none if the groups are too small."""
+    """Yield audits with this number of groups; none if they are too small."""
     if groups > 1 and not _splits_well(table, coordinates / groups, at):
         return
     for noise, jump in product(_NOISES, _JUMPS):
@@ -218,7 +218,7 @@ def _planned(
     noise: float,
     at: float,
 ) -> AdaptiveRounds | None:
-    """Return rules with weights that are best if the bound is about ``at``."""
+    """Return rules whose weights are best for a bound of about ``at``."""
     nearest = int(np.argmin(np.abs(table.epsilons - at)))
     n, size = coordinates / groups, table.size[:, nearest]
     size = np.where(n * table.share[:, nearest, np.newaxis] < _FEWEST, 0.0, size)

@@ -1,7 +1,7 @@
-"""How many canaries a target needs.
+"""Computes how many canaries a target bound needs.
 
-The law of guesses does not depend on how many coordinates there are, so the number that
-a target needs is found by evaluating one law at many numbers.
+The distribution of guesses does not depend on the number of coordinates, so one
+distribution is evaluated at many numbers.
 """
 
 from collections.abc import Callable
@@ -35,12 +35,12 @@ _CLOSE = 1.05
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
-    """How many canaries a target needs.
+    """The number of canaries that a target needs.
 
     Attributes:
-        coordinates: How many coordinates hold canaries.
+        coordinates: The number of coordinates with canaries.
         per_coordinate: Canaries at each.
-        expected: The mean bound then, and its spread.
+        expected: The mean bound with these, and its spread.
     """
 
     coordinates: int
@@ -56,13 +56,13 @@ def canaries_needed(
     alpha: float = 0.05,
     per_coordinate: int | None = None,
 ) -> Needed | None:
-    """Return about how many coordinates it takes for the mean bound to be a target.
+    """Return about how many coordinates the mean bound needs to reach a target.
 
     Args:
-        training: What will be trained.
-        target_epsilon: What the bound shall be on average.
-        delta: Of the bound.
-        alpha: Chance of being wrong.
+        training: The training run.
+        target_epsilon: The target for the mean bound.
+        delta: Delta of the bound.
+        alpha: Significance level.
         per_coordinate: Canaries at each coordinate, if that is fixed.
 
     Returns:
@@ -95,13 +95,13 @@ def canaries_needed(
     first = _fewest(target_epsilon, shown)
     if first is None:
         return None
-    # Played rounds fall a little short, about as much with a few more coordinates.
+    # Played rounds fall slightly short, by about as much with a few more coordinates.
     short = target_epsilon - _mean(distribution, first, delta, alpha).mean
-    found = _fewest(target_epsilon + max(0.0, short), shown)
-    if found is None:
+    fewest = _fewest(target_epsilon + max(0.0, short), shown)
+    if fewest is None:
         return None
-    expected = _mean(distribution, found, delta, alpha)
-    return Needed(coordinates=found, per_coordinate=s, expected=expected)
+    expected = _mean(distribution, fewest, delta, alpha)
+    return Needed(coordinates=fewest, per_coordinate=s, expected=expected)
 
 
 def _mean(
@@ -112,8 +112,8 @@ def _mean(
 
 
 def _fewest(target: float, shown: Callable[[int], float]) -> int | None:
-    """Return the fewest coordinates that reach a target, but for a few percent."""
-    # Upwards: with very many canaries, delta costs more than they are worth.
+    """Return the fewest coordinates that reach a target, to within a few percent."""
+    # Search upwards: with very many canaries, delta costs more than they are worth.
     low, high = 1, _FEW
     while shown(high) < target:
         if high >= _LARGEST_AUDIT:
@@ -129,7 +129,7 @@ def _fewest(target: float, shown: Callable[[int], float]) -> int | None:
 def _shown(
     distribution: GuessDistribution, delta: float, alpha: float
 ) -> Callable[[int], float]:
-    """Return what tells the mean bound of so many coordinates, no rounds played."""
+    """Return the mean bound as a function of coordinates, with no rounds played."""
 
     @cache
     def mean(coordinates: int) -> float:

@@ -1,14 +1,14 @@
-"""What will be trained, as far as a plan has to know it.
+"""The setup of a training run, as far as a plan needs it.
 
 In the full batch (rate 1) the sum over all steps is sufficient, so that ``T`` steps of
 noise ``sigma`` are one step of noise ``sigma / sqrt(T)``.
 
-Canaries that take turns, and noise that is correlated from step to step, come to the
-same as plainer training. Where turns are known and nobody samples, a canary is one
-Gaussian number: one step of noise ``sigma / |C u|``. Where turns are sampled and at
-least as many steps apart as the strategy has bands, each of them is a step of its own,
-of noise ``sigma / |c|`` with ``c`` a column. What is left, such as sampling in every
-step of correlated noise, is simulated as it is.
+Training with a participation schedule, or with noise correlated between steps, often
+reduces to simpler training. With known participation and no sampling, a canary is seen
+in one Gaussian number: one step of noise ``sigma / |C u|``. With sampling, and
+participations at least as many steps apart as the strategy has bands, each of them is a
+step of its own, of noise ``sigma / |c|`` with ``c`` a column. Other cases, such as
+sampling in every step of correlated noise, are simulated without reduction.
 """
 
 from dataclasses import dataclass, replace
@@ -40,13 +40,13 @@ class TrainingSetup:
     """Steps of DP-SGD, or rounds of federated training.
 
     Attributes:
-        steps: How many steps.
-        rate: Chance of each record to join a step, when it is its turn; 1 for the full
-            batch.
-        noise: Standard deviation of the noise, over the clipping norm; of correlated
-            noise, before it is correlated.
-        participation: Whose turn it is to join; everybody's in every step if left out.
-        strategy: How noise is correlated from step to step, if it is.
+        steps: The number of steps.
+        rate: Probability that a record is sampled in a step of its schedule; 1 for the
+            full batch.
+        noise: Noise multiplier: standard deviation of the noise over the clipping norm;
+            for correlated noise, before it is correlated.
+        participation: The participation schedule; by default all records in every step.
+        strategy: The strategy that correlates noise between steps, if any.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
@@ -79,7 +79,7 @@ class TrainingSetup:
             )
 
     def mechanism(self, *, coordinates: int, per_coordinate: int) -> DiracSums:
-        """Return the noisy sums that such training shows of Dirac canaries."""
+        """Return the noisy sums of Dirac canaries that the training outputs."""
         plain = self.sufficient() if self.takes_turns else self
         if plain.takes_turns:
             raise InvalidInputError(
@@ -96,31 +96,31 @@ class TrainingSetup:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether canaries take turns or noise is correlated."""
+        """Whether there is a participation schedule or correlated noise."""
         return self.participation is not None or self.strategy is not None
 
     @property
     def own_participation(self) -> Participation:
-        """Whose turn it is, if only everybody's."""
+        """The participation schedule; by default all records in every step."""
         return self.participation or Participation()
 
     @property
     def own_strategy(self) -> Strategy:
-        """How noise is correlated, if only not at all."""
+        """The strategy of the noise; by default independent noise."""
         return self.strategy or Independent()
 
     def signals(self) -> NDArray[np.float64]:
-        """Return for each cohort what one of its canaries is, if it joins every turn.
+        """Return each cohort's signal: the norm of a canary in all its scheduled steps.
 
         The largest is the sensitivity of the training if no inner product of two
-        columns of the strategy is negative; else it is only one that is reached.
+        columns of the strategy is negative; otherwise it is a lower bound.
         """
         return signals(self.own_participation, self.own_strategy, self.steps)
 
     def sufficient(self) -> "TrainingSetup":
-        """Return training that shows as much, in as few steps as are known to do.
+        """Return equivalent training with the fewest steps known to suffice.
 
-        Cohorts may differ by what the end of training cuts off: those that show most
+        Cohorts may differ, as the end of training cuts some short: those that show most
         stand for all.
         """
         if self.rate == 1:
@@ -144,8 +144,8 @@ class TrainingSetup:
         return replace(self, noise=self.noise / factor)
 
     def setting(self) -> Setting:
-        """Return what a design records of it."""
-        found = Setting(
+        """Return the setting that a design records."""
+        setting = Setting(
             steps=self.steps,
             rate=self.rate,
             noise=self.noise,
@@ -153,10 +153,10 @@ class TrainingSetup:
             strategy=strategy_setting(self.strategy),
         )
         plain = self.sufficient()
-        if found.schedule is None or plain.takes_turns:
-            return found
+        if setting.schedule is None or plain.takes_turns:
+            return setting
         return replace(
-            found, equivalent_steps=plain.steps, equivalent_noise=plain.noise
+            setting, equivalent_steps=plain.steps, equivalent_noise=plain.noise
         )
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ class TrainingSetup:
         if not self.takes_turns:
             return (
                 f"DP-SGD of {steps} with sampling rate {self.rate:g} and noise "
-                f"{self.noise:.4g}"
+                f"multiplier {self.noise:.4g}"
             )
         sampled = f", sampled at rate {self.rate:g}" if self.rate < 1 else ""
         return (

@@ -1,26 +1,29 @@
-"""The rules a game is played by, fixed before it begins.
+"""The rules of a game, fixed before it begins.
 
-A rule knows its whole game: what is revealed when, what of the guesser's freedom is
-pinned down, how the guesses of a turn are checked, what is read of them at the end, and
-which bound is valid for that. Whoever adds a game writes a rule.
+Rules define a game completely: when coins are revealed, what the guesser may choose,
+how the guesses of a turn are checked, what is read of them at the end, and which bound
+is valid for that. A new kind of game is a new class of rules.
 
 One run: all guesses at once, nothing revealed before.
 
-- ``OneRun``: so many guesses, or as many as the output leads to.
-- ``SeparateRuns``: so many guesses, and a run of its own for every canary.
-- ``Ranking``: so many guesses, in order of confidence; the bound looks at the best few.
-- ``RandomHalf``: so many guesses "included", where a random half was included.
-- ``WeightClasses``: so many guesses of each weight.
+- ``OneRun``: a fixed number of guesses, or as many as the output leads to.
+- ``SeparateRuns``: a fixed number of guesses, and a separate run for every canary.
+- ``Ranking``: a fixed number of guesses, ordered by confidence; the bound looks at
+  increasing numbers of the best.
+- ``RandomHalf``: a fixed number of guesses, all "included", if a random half was
+  included.
+- ``WeightClasses``: a fixed number of guesses of each weight.
 
-Adaptive: a coin is revealed once its canary was submitted, guessed or passed.
+Adaptive: a coin is revealed once its canary was submitted, whether guessed or not.
 
-- ``AdaptiveCount``: so many guesses; one not made counts as wrong.
-- ``AdaptiveClasses``: so many guesses of each weight; every guess takes a free slot.
-- ``AdaptiveRounds``: so many rounds of planned weight; any guesses within a round.
-- ``AdaptiveBets``: any guesses, each with a stated chance; stop at will.
+- ``AdaptiveCount``: a fixed number of guesses; one not made counts as incorrect.
+- ``AdaptiveClasses``: a fixed number of guesses of each weight, each of which takes a
+  free slot.
+- ``AdaptiveRounds``: rounds of planned weight; any guesses within a round.
+- ``AdaptiveBets``: any guesses, each with a stated probability; stop at any time.
 
 Counting the guesses that an adaptive guesser happened to make, as if their number had
-been fixed, is not among them: docs/explanation/errata.md shows why.
+been fixed, is not valid: docs/explanation/errata.md shows why.
 """
 
 from dpaudit.game.rules.base import Judging, JudgingBound, Playing, Rules

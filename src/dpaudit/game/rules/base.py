@@ -1,13 +1,12 @@
-"""What a rule must say, and what it may: in three roles.
+"""The interface of rules, in three roles.
 
-- ``Playing``: how many guesses there are, what is put on them, and in which turns.
-- ``Judging``: what is read of the guesses, and which bound is valid for that.
+- ``Playing``: how many guesses are made, with which stakes, in which turns.
+- ``Judging``: what is read of the guesses, and which bound is valid for it.
 - ``TableScoring``: how guesses are made from a table of scores (``table_scoring``).
 
-A rule has all three. It must give ``kind``, ``reads`` and ``adaptive``, and the methods
-``max_guesses``, ``stakes``, ``are_stakes``, ``read`` and ``bound``. All else has a
-default. Rules that derive from ``EqualGuesses`` or ``Slots`` have most of these from
-there.
+A rule has all three. It must define ``kind``, ``reads`` and ``adaptive``, and the
+methods ``max_guesses``, ``stakes``, ``are_stakes``, ``read`` and ``bound``. Everything
+else has a default. ``EqualGuesses`` and ``Slots`` define most of these.
 """
 
 from abc import ABC, abstractmethod
@@ -27,19 +26,19 @@ __all__ = ["Judging", "JudgingBound", "Playing", "Rules", "right_guesses"]
 
 
 class JudgingBound(Protocol):
-    """A bound that a game can be judged by; it reads what the game's rules give."""
+    """A bound by which a game can be judged, on the reading that its rules return."""
 
     def __hash__(self) -> int: ...
 
     def epsilon_lower(
         self,
-        reading: Any,  # noqa: ANN401 (what the rules give is what the bound reads)
+        reading: Any,  # noqa: ANN401 (the bound accepts what the rules return)
         /,
         *,
         delta: float,
         alpha: float,
     ) -> LowerBound:
-        """Return the lower bound."""
+        """Return the lower bound on epsilon."""
         ...
 
 
@@ -47,8 +46,8 @@ class Playing(ABC):
     """What may be guessed, and when.
 
     Attributes:
-        adaptive: Whether coins are revealed while the game goes on.
-        independent_coins: Whether each canary has a fair coin of its own.
+        adaptive: Whether coins are revealed during the game.
+        independent_coins: Whether each canary has its own fair coin.
     """
 
     __slots__ = ()
@@ -58,7 +57,7 @@ class Playing(ABC):
 
     @abstractmethod
     def max_guesses(self, canaries: int) -> int:
-        """Return how many guesses are allowed at most."""
+        """Return the maximum number of guesses."""
 
     @abstractmethod
     def stakes(
@@ -67,52 +66,52 @@ class Playing(ABC):
         """Return the stakes of a turn's guesses.
 
         Raises:
-            InvalidRunError: They are none that the rules have.
+            InvalidRunError: The rules do not allow them.
         """
 
     @abstractmethod
     def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
-        """Return whether a record's stakes are such as ``stakes`` returns."""
+        """Return whether recorded stakes could have been returned by ``stakes``."""
 
-    def runs(self, canaries: int) -> int:  # noqa: ARG002 (a few have many)
-        """Return in how many independent runs the game is played."""
+    def runs(self, canaries: int) -> int:  # noqa: ARG002 (for rules of many runs)
+        """Return the number of independent runs in which the game is played."""
         return 1
 
     @property
     def fixed(self) -> bool:
-        """Whether the number of guesses is fixed beforehand."""
+        """Whether the number of guesses is fixed before the run."""
         return True
 
     @property
     def turns(self) -> int | None:
-        """How many turns there are; None for as many as one likes."""
+        """The number of turns; None if unlimited."""
         return None if self.adaptive else 1
 
     @property
     def free_turns(self) -> bool:
-        """Whether it makes no difference in which turn a canary came."""
+        """Whether a canary may be submitted in any turn."""
         return self.adaptive
 
     @property
     def uniforms_needed(self) -> int:
-        """How many committed uniform numbers the bound uses."""
+        """The number of committed uniform numbers that the bound uses."""
         return 0
 
     def check_turn(  # noqa: B027 (most have nothing to check)
         self, index: NDArray[np.int64], turn: NDArray[np.int64]
     ) -> None:
-        """Refuse canaries in turns that are not theirs."""
+        """Refuse canaries submitted in turns that are not theirs."""
 
     def used(
         self,
         guess: NDArray[np.int8],
         stake: NDArray[np.float64],  # noqa: ARG002 (where weights are limited)
     ) -> NDArray[np.int64]:
-        """Return how much guesses use of what is limited: here, their number."""
+        """Return how much of each limited quantity guesses use: here, their number."""
         return np.array([np.count_nonzero(guess)])
 
     def check_used(self, used: NDArray[np.int64], *, canaries: int) -> None:
-        """Refuse more guesses in all than were fixed."""
+        """Refuse more guesses in total than were fixed."""
         (made,), allowed = used, self.max_guesses(canaries)
         if made > allowed:
             raise InvalidRunError(
@@ -129,53 +128,53 @@ class Judging(ABC):
     @property
     @abstractmethod
     def reads(self) -> type[Reading]:
-        """What is read."""
+        """The type of reading."""
 
     @property
     def one_point(self) -> bool:
-        """Whether it tests a claim at one point, and no whole curve at once."""
+        """Whether a claim is tested at one point only, not as a whole curve at once."""
         return False
 
     @property
     def min_epsilon(self) -> float:
-        """The smallest epsilon that is tested; 0 unless the rules have another."""
+        """The smallest epsilon that is tested; 0 by default."""
         return 0.0
 
     @abstractmethod
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return what the bound reads; what is missing is wrong."""
+        """Return what the bound reads; missing guesses count as incorrect."""
 
     @abstractmethod
     def bound(self) -> AnyBound:
         """Return the bound that is valid for the game."""
 
     def other_bounds(self) -> tuple[AnyBound, ...]:
-        """Return other bounds that are valid for the game, though weaker."""
+        """Return weaker bounds that are valid for the game too."""
         return ()
 
     def stated_odds(
         self,
-        stake: NDArray[np.float64],  # noqa: ARG002 (of most it says nothing)
+        stake: NDArray[np.float64],  # noqa: ARG002 (most stakes state none)
     ) -> NDArray[np.float64] | None:
-        """Return the log-odds of being right that stakes state; None if they do not."""
+        """Return the log-odds of being correct that stakes state; None if none."""
         return None
 
     def check_reading(self, reading: Reading) -> None:  # noqa: B027
-        """Refuse a reading of another game by rules of the same kind."""
+        """Refuse a reading of a game by other rules of the same kind."""
 
     def check_design(  # noqa: B027
         self, *, canaries: int, claimed: float, delta: float, alpha: float
     ) -> None:
-        """Refuse a game whose delta costs so much that nothing could be shown."""
+        """Refuse a game in which delta costs so much that no bound is possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(Playing, Judging, TableScoring):
-    """What a game is played by.
+    """The rules of a game.
 
     Attributes:
-        kinds: All rules that are known, by kind.
-        kind: Its name in documents.
+        kinds: All known rules, by kind.
+        kind: The name of the rules in documents.
     """
 
     kinds: ClassVar[Registry["Rules"]] = Registry("rules must have a kind,")
@@ -187,5 +186,5 @@ class Rules(Playing, Judging, TableScoring):
 
 
 def right_guesses(played: Played) -> NDArray[np.bool_]:
-    """Return which of the guesses that were made are right, in order."""
+    """Return which of the guesses made are correct, in order."""
     return np.asarray((played.guess == played.truth)[played.guess != 0])

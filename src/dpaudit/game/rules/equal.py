@@ -1,4 +1,4 @@
-"""Rules whose guesses all count the same, so many of them."""
+"""Rules under which all guesses count the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Unstaked(Rules):
     def stakes(
         self, guess: NDArray[np.int8], stake: ArrayLike | None
     ) -> NDArray[np.float64]:
-        """Return ones: no guess counts more than another."""
+        """Return ones: all guesses count the same."""
         if stake is not None:
             raise InvalidRunError(
                 f"{type(self).__name__} has no stakes: every guess counts the same"
@@ -52,7 +52,7 @@ class Unstaked(Rules):
 
     def are_stakes(
         self,
-        guess: NDArray[np.int8],  # noqa: ARG002 (passes are written down alike)
+        guess: NDArray[np.int8],  # noqa: ARG002 (abstentions have stake 1 too)
         stake: NDArray[np.float64],
     ) -> bool:
         """Return whether a record's stakes are ones."""
@@ -61,10 +61,10 @@ class Unstaked(Rules):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualGuesses(Unstaked):
-    """So many guesses, which all count the same.
+    """A fixed number of guesses, which all count the same.
 
     Attributes:
-        guesses: How many; one not made counts as wrong.
+        guesses: The number of guesses; one not made counts as incorrect.
     """
 
     guesses: int
@@ -78,7 +78,7 @@ class EqualGuesses(Unstaked):
         return self.guesses
 
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return how many guesses were right."""
+        """Return the number of correct guesses."""
         right = right_guesses(played)
         return Counts(
             canaries=canaries,
@@ -89,7 +89,7 @@ class EqualGuesses(Unstaked):
         )
 
     def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
-        """Return how many were right in all, if that is all that is read."""
+        """Return the total number of correct guesses, unless guesses are ordered."""
         if self.ordered:
             return Rules.reading_from_counts(self, right, canaries=canaries)
         return Counts(
@@ -106,14 +106,14 @@ class OneRun(Unstaked):
     """All guesses at once.
 
     Without a number it is Algorithm 1 as printed: the output decides how many guesses
-    are made, and those are counted. A threshold on confidence needs no number then. At
-    delta > 0 it costs more than a number that was fixed (``dpaudit.bounds.exact``).
+    are made, and those are counted. A threshold on confidence then needs no number. At
+    delta > 0 this costs more than a fixed number (``dpaudit.bounds.exact``).
 
     Reference: Keinan, Shenfeld and Ligett, "alg:one-run-auditing-auditor".
 
     Attributes:
-        guesses: How many, fixed beforehand; one not made counts as wrong. None for as
-            many as are made.
+        guesses: The number of guesses, fixed before the run; one not made counts as
+            incorrect. None for as many as are made.
 
     Example:
         >>> OneRun(guesses=10).bound().method, OneRun(guesses=None).bound().method
@@ -132,21 +132,21 @@ class OneRun(Unstaked):
 
     @property
     def fixed(self) -> bool:
-        """Whether the number of guesses is fixed beforehand."""
+        """Whether the number of guesses is fixed before the run."""
         return self.guesses is not None
 
     @property
     def reads(self) -> type[Reading]:
-        """Counts, of guesses that were fixed or of those made."""
+        """Counts for a fixed number of guesses, or counts of those made."""
         return Counts if self.fixed else CountsAsMade
 
     @property
     def one_point(self) -> bool:
-        """Whether it tests a claim at one point: if the number is not fixed."""
+        """Whether a claim is tested at one point only: if the number is not fixed."""
         return not self.fixed
 
     def max_guesses(self, canaries: int) -> int:
-        """Return the number of guesses, or that of canaries if none is fixed."""
+        """Return the number of guesses, or of canaries if none is fixed."""
         return canaries if self.guesses is None else self.guesses
 
     def check_design(
@@ -157,7 +157,7 @@ class OneRun(Unstaked):
         delta: float,
         alpha: float,
     ) -> None:
-        """Refuse guesses without a number where delta costs all of alpha."""
+        """Refuse an unfixed number of guesses if delta costs all of alpha."""
         price = (
             0.0 if self.fixed else coupling_failure_probability(canaries, 0.0, delta)
         )
@@ -169,20 +169,20 @@ class OneRun(Unstaked):
             )
 
     def bound(self) -> AnyBound:
-        """Return the exact bound, or that on the number made."""
+        """Return the exact bound, or the one for guesses as made."""
         return ExactBound() if self.fixed else AsMadeBound()
 
     def other_bounds(self) -> tuple[AnyBound, ...]:
-        """Return the published bounds on counts, and the one for adaptive guesses."""
+        """Return the published bounds for counts, and the one for adaptive guesses."""
         return (PureBound(), SteinkeBound(), AdaptiveBound()) if self.fixed else ()
 
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return how many guesses were correct, of those fixed or of those made."""
+        """Return the number of correct guesses, of those fixed or of those made."""
         right = right_guesses(played)
         return self._counts(len(right), int(right.sum()), canaries)
 
     def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
-        """Return how many of all guesses that are allowed were correct."""
+        """Return the number of correct guesses if the maximum number was made."""
         return self._counts(self.max_guesses(canaries), right[-1], canaries)
 
     def _counts(self, made: int, correct: int, canaries: int) -> Reading:
@@ -199,10 +199,10 @@ class OneRun(Unstaked):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeparateRuns(EqualGuesses):
-    """Classic auditing: every canary has a run of its own, independent of the others.
+    """Classic auditing: every canary has its own run, independent of the others.
 
     Attributes:
-        guesses: How many; one not made counts as wrong.
+        guesses: The number of guesses; one not made counts as incorrect.
     """
 
     kind = "separate-runs"
@@ -210,7 +210,7 @@ class SeparateRuns(EqualGuesses):
     adaptive = False
 
     def bound(self) -> AnyBound:
-        """Return the bound for independent coins, for which delta costs less."""
+        """Return the bound for independent runs, in which delta costs less."""
         return SeparateRunsBound()
 
     def runs(self, canaries: int) -> int:
@@ -221,10 +221,11 @@ class SeparateRuns(EqualGuesses):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking(EqualGuesses):
-    """All guesses at once, the surest first.
+    """All guesses at once, the most confident first.
 
     Attributes:
-        guesses: How many are ranked; one not made counts as wrong, at the end.
+        guesses: The number of ranked guesses; those not made count as incorrect and
+            come last.
     """
 
     kind = "ranking"
@@ -234,11 +235,11 @@ class Ranking(EqualGuesses):
     ordered = True
 
     def bound(self) -> AnyBound:
-        """Return the bound that looks at the best few."""
+        """Return the bound that looks at increasing numbers of the best guesses."""
         return RankedBound()
 
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return which of the ranked guesses were right."""
+        """Return which of the ranked guesses were correct."""
         right = right_guesses(played)
         ranked = np.zeros(self.guesses, bool)
         ranked[: len(right)] = right
@@ -249,17 +250,16 @@ class Ranking(EqualGuesses):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomHalf(EqualGuesses):
-    """All guesses at once, all "included", where a random half of the canaries was.
+    """All guesses at once, all "included", if a random half of the canaries was.
 
-    For canaries without a coin each: half of them, rounded down, was drawn uniformly at
-    random and included. The others are not guessed, which says the same as guessing all
-    of them "excluded" (``dpaudit.bounds.hypergeometric``).
+    For canaries without their own coins: half of them, rounded down, was drawn
+    uniformly at random and included. The others are not guessed, which is equivalent to
+    guessing all of them "excluded" (``dpaudit.bounds.hypergeometric``).
 
     Attributes:
-        guesses: How many; no more than were included.
-        records_per_swap: How many records of the data change where one canary takes the
-            place of another: 2 under add/remove and zero-out adjacency, 1 under
-            replace-one.
+        guesses: The number of guesses; no more than were included.
+        records_per_swap: How many records of the data change if one canary replaces
+            another: 2 under add/remove and zero-out adjacency, 1 under replace-one.
     """
 
     records_per_swap: int = 2
@@ -282,7 +282,7 @@ class RandomHalf(EqualGuesses):
         return HypergeometricBound()
 
     def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of guesses: all are "included"."""
+        """Return the number of guesses, as all are "included"."""
         return guesses
 
     def read(self, played: Played, *, canaries: int) -> Reading:
@@ -302,7 +302,7 @@ class RandomHalf(EqualGuesses):
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of another adjacency."""
-        assert isinstance(reading, HalfCounts)  # whoever asks has seen to it
+        assert isinstance(reading, HalfCounts)  # guaranteed by callers
         if reading.records_per_swap != self.records_per_swap:
             raise InvalidRunError("the reading's records_per_swap is not the rules'")
 
@@ -314,7 +314,7 @@ class RandomHalf(EqualGuesses):
         delta: float,  # noqa: ARG002
         alpha: float,  # noqa: ARG002
     ) -> None:
-        """Refuse more guesses than canaries were included."""
+        """Refuse more guesses than included canaries."""
         if self.guesses > canaries // 2:
             raise InvalidInputError(
                 f"half of canaries={canaries} was included, and guesses={self.guesses} "
@@ -325,10 +325,10 @@ class RandomHalf(EqualGuesses):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveCount(EqualGuesses):
-    """Coins are revealed on the way; the number of guesses is fixed.
+    """Coins are revealed in turns; the number of guesses is fixed.
 
     Attributes:
-        guesses: How many; one not made counts as wrong.
+        guesses: The number of guesses; one not made counts as incorrect.
     """
 
     kind = "adaptive-count"

@@ -1,4 +1,4 @@
-"""Adaptive rules in which any number of guesses is made, as long as one likes."""
+"""Adaptive rules without a fixed number of guesses: rounds and bets."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ __all__ = ["AdaptiveBets", "AdaptiveRounds"]
 
 
 class _Sequential(Staked):
-    """Any guesses, revealed on the way; the smallest epsilon tested is fixed."""
+    """Any number of guesses, with coins revealed; the smallest tested epsilon fixed."""
 
     __slots__ = ()
 
     adaptive = True
     fixed = False
     one_point = True
-    cheaper: ClassVar[str]  # what makes delta so
+    cheaper: ClassVar[str]  # what makes delta cost less
     min_epsilon: float
 
     def max_guesses(self, canaries: int) -> int:
@@ -61,30 +61,30 @@ class _Sequential(Staked):
 
     @abstractmethod
     def _price(self, canaries: int, delta: float) -> float:
-        """Return what delta costs at the start."""
+        """Return what delta costs at ``min_epsilon``."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveRounds(_Sequential):
-    """Coins are revealed after each round; what a round counts is fixed.
+    """Coins are revealed after each round; the weight of each round is fixed.
 
-    A round's evidence is randomised where counts tie, and what an empty round would
-    have contributed is left to committed chance.
+    A round's evidence is randomised where counts tie, and the contribution of an empty
+    round is committed randomness.
 
-    A stake is the log-odds of being right that the guesser gives a guess; against a
+    A stake is the log-odds of being correct that the guesser gives a guess; against a
     claim of epsilon it counts by how much it exceeds that.
 
     Attributes:
-        round_weights: What each round counts; a round not played counts as an empty
+        round_weights: The weight of each round; a round not played counts as an empty
             one.
-        min_epsilon: The smallest epsilon that is tested. A larger one pays less for
-            delta; a truth below it is reported as 0.
-        max_jump: The most that a right guess may add to the evidence, in its standard
+        min_epsilon: The smallest epsilon that is tested. With a larger one delta costs
+            less; a true epsilon below it is reported as 0.
+        max_jump: The most that a correct guess may add to the evidence, in standard
             deviations; delta then costs much less. Canary ``i`` must be played in round
             ``i`` modulo the number of rounds. None for no limit and free play.
-        chance_share: Share of the evidence's variance that is committed chance,
-            revealed at the end; with a jump it lowers what delta costs in the last
+        chance_share: Share of the evidence's variance that is committed randomness,
+            revealed at the end; with a jump it reduces what delta costs in the last
             rounds.
     """
 
@@ -131,15 +131,15 @@ class AdaptiveRounds(_Sequential):
 
     @property
     def uniforms_needed(self) -> int:
-        """One for each round, and one for the noise at the end."""
+        """One for each round, and one for the randomness added at the end."""
         return len(self.round_weights) + 1
 
     def bound(self) -> AnyBound:
-        """Return the bound that adds the rounds' evidence."""
+        """Return the bound that adds up the evidence of the rounds."""
         return RoundsBound(grid=Grid(start=self.min_epsilon))
 
     def check_turn(self, index: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
-        """Refuse canaries in rounds that are not theirs, if there is a jump."""
+        """Refuse canaries outside their own rounds if ``max_jump`` is set."""
         rounds = len(self.round_weights)
         if self.max_jump is None or not (wrong := index % rounds != turn).any():
             return
@@ -150,7 +150,7 @@ class AdaptiveRounds(_Sequential):
         )
 
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return what was guessed in each round, and committed chance."""
+        """Return the guesses of each round, and the committed randomness."""
         return Rounds(
             canaries=canaries,
             rounds=tuple(
@@ -165,7 +165,7 @@ class AdaptiveRounds(_Sequential):
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of other rounds."""
-        assert isinstance(reading, Rounds)  # whoever asks has seen to it
+        assert isinstance(reading, Rounds)  # guaranteed by callers
         fixed = (self.round_weights, self.max_jump, self.chance_share)
         if (
             reading.round_weights,
@@ -181,11 +181,11 @@ class AdaptiveRounds(_Sequential):
             )
 
     def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the stakes: they are log-odds."""
+        """Return the stakes, which are log-odds."""
         return stake
 
     def _given(self, size: int) -> NDArray[np.float64]:
-        """Return stakes that count all guesses of a round the same."""
+        """Return stakes that make all guesses of a round count the same."""
         return np.full(size, LARGEST_WEIGHT)
 
     def _price(self, canaries: int, delta: float) -> float:
@@ -216,11 +216,11 @@ class AdaptiveRounds(_Sequential):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveBets(_Sequential):
-    """Coins are revealed on the way; each guess states its chance of being right.
+    """Coins are revealed in turns; guesses state their probability of being correct.
 
     Attributes:
-        min_epsilon: The smallest epsilon that is tested. A larger one pays less for
-            delta; a truth below it is reported as 0.
+        min_epsilon: The smallest epsilon that is tested. With a larger one delta costs
+            less; a true epsilon below it is reported as 0.
     """
 
     min_epsilon: float = 0.0
@@ -228,7 +228,7 @@ class AdaptiveBets(_Sequential):
     kind = "adaptive-bets"
     reads = Bets
     cheaper = "a larger min_epsilon"
-    about = "a chance and must be in [0, 1]"
+    about = "a probability and must be in [0, 1]"
     limits = (0.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -240,7 +240,7 @@ class AdaptiveBets(_Sequential):
         return BettingBound(grid=Grid(start=self.min_epsilon))
 
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return which guesses were right, and what was staked on them."""
+        """Return which guesses were correct, and the probabilities stated for them."""
         stakes = played.stake[played.guess != 0]
         return Bets(
             canaries=canaries, right=right_guesses(played), stated_probabilities=stakes
@@ -249,12 +249,12 @@ class AdaptiveBets(_Sequential):
     def read_alike(
         self, right: NDArray[np.bool_], chance: float, *, canaries: int
     ) -> Reading:
-        """Return what the bound reads of guesses on which that chance is put."""
+        """Return the reading of guesses that all state the same probability."""
         stakes = np.full(len(right), min(chance, 1 - 1e-9))
         return Bets(canaries=canaries, right=right, stated_probabilities=stakes)
 
     def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the log-odds of the chances that were staked."""
+        """Return the log-odds of the stated probabilities."""
         return np.asarray(special.logit(stake))
 
     def _price(self, canaries: int, delta: float) -> float:
@@ -262,7 +262,7 @@ class AdaptiveBets(_Sequential):
 
 
 def _round(played: Played, turn: int, canaries: int) -> Weighted:
-    """Return what was guessed in one round; an empty one has no guess at all."""
+    """Return the guesses of one round; an empty round has a class without guesses."""
     here = (played.turn == turn) & (played.guess != 0)
     right = (played.guess == played.truth)[here]
     weights, which = np.unique(played.stake[here], return_inverse=True)

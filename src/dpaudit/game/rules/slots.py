@@ -1,4 +1,4 @@
-"""Rules whose guesses have weights: so many slots of each."""
+"""Rules whose guesses have weights, with a fixed number of slots of each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ __all__ = [
     "weights_of",
 ]
 
-LARGEST_WEIGHT: Final = 1e9  # larger ratios make one class all that counts
+LARGEST_WEIGHT: Final = 1e9  # with larger ratios only one class would count
 
 
 class Staked(Rules):
-    """Every guess has a stake of its own; a pass has none."""
+    """Every guess has its own stake; an abstention has none."""
 
     __slots__ = ()
 
@@ -39,19 +39,19 @@ class Staked(Rules):
     def stakes(
         self, guess: NDArray[np.int8], stake: ArrayLike | None
     ) -> NDArray[np.float64]:
-        """Return what was put on each guess, 0 on a pass."""
-        puts = self._given(len(guess)) if stake is None else _numbers(stake)
-        if puts.shape != guess.shape:
+        """Return the stake on each guess, 0 on an abstention."""
+        stakes = self._given(len(guess)) if stake is None else _numbers(stake)
+        if stakes.shape != guess.shape:
             raise InvalidRunError(
-                f"stake must be as long as guess, got shapes {puts.shape} and "
+                f"stake must be as long as guess, got shapes {stakes.shape} and "
                 f"{guess.shape}"
             )
-        if not self._in_range(puts[guess != 0]):
+        if not self._in_range(stakes[guess != 0]):
             raise InvalidRunError(f"a stake is {self.about}")
-        return np.where(guess != 0, puts, 0.0)
+        return np.where(guess != 0, stakes, 0.0)
 
     def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
-        """Return whether every guess of a record has a stake, and no pass has one."""
+        """Return whether every guess has a valid stake, and no abstention has one."""
         made = guess != 0
         return self._in_range(stake[made]) and bool((stake[~made] == 0).all())
 
@@ -60,13 +60,13 @@ class Staked(Rules):
         return bool(np.all((made >= low) & (made <= high)))
 
     def _given(self, size: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """Return the stakes of a turn of which none are stated."""
+        """Return the default stakes of a turn for which none are stated."""
         raise InvalidRunError(f"{type(self).__name__} needs a stake for every guess")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots(Staked):
-    """So many guesses of each weight."""
+    """A fixed number of guesses of each weight."""
 
     weights: tuple[float, ...]
     guesses: tuple[int, ...]
@@ -91,26 +91,26 @@ class Slots(Staked):
         self, guess: NDArray[np.int8], stake: ArrayLike | None
     ) -> NDArray[np.float64]:
         """Return the weights of a turn's guesses."""
-        puts = Staked.stakes(self, guess, stake)
-        if not self._are_weights(puts[guess != 0]):
+        stakes = Staked.stakes(self, guess, stake)
+        if not self._are_weights(stakes[guess != 0]):
             raise InvalidRunError(f"a stake must be one of the weights {self.weights}")
-        return puts
+        return stakes
 
     def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
-        """Return whether every guess of a record has one of the weights."""
+        """Return whether the stake of every guess is one of the weights."""
         known = self._are_weights(stake[guess != 0])
         return known and Staked.are_stakes(self, guess, stake)
 
     def used(
         self, guess: NDArray[np.int8], stake: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Return how many slots of each weight guesses use, and how many they are."""
+        """Return how many slots of each weight guesses use, and their total number."""
         made = stake[guess != 0]
         slots = [np.count_nonzero(made == weight) for weight in self.weights]
         return np.array([*slots, len(made)])
 
     def check_used(self, used: NDArray[np.int64], *, canaries: int) -> None:
-        """Refuse more guesses of one weight than there are slots for them."""
+        """Refuse more guesses of one weight than it has slots."""
         Rules.check_used(self, used[-1:], canaries=canaries)
         fixed = zip(used[:-1], self.weights, self.guesses, strict=True)
         for made, weight, slots in fixed:
@@ -121,7 +121,7 @@ class Slots(Staked):
                 )
 
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return how many guesses of each weight were right."""
+        """Return the number of correct guesses of each weight."""
         made = played.stake[played.guess != 0]
         right = made[right_guesses(played)]
         correct = [int(np.sum(right == w)) for w in self.weights]
@@ -130,7 +130,7 @@ class Slots(Staked):
         return replace(self._counted(correct, canaries), abstained=abstained)
 
     def most_confident_stakes(self, guesses: int) -> NDArray[np.float64]:
-        """Return the weights, the heaviest first."""
+        """Return the weights of all slots, the heaviest first."""
         order = self._heaviest_first()
         return np.repeat(
             [self.weights[i] for i in order], [self.guesses[i] for i in order]
@@ -141,9 +141,9 @@ class Slots(Staked):
         return list(accumulate(self.guesses[i] for i in self._heaviest_first()))
 
     def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
-        """Return how many guesses of each weight were right."""
-        found = dict(zip(self._heaviest_first(), np.diff([0, *right]), strict=True))
-        return self._counted([int(found[i]) for i in range(len(found))], canaries)
+        """Return the number of correct guesses of each weight."""
+        correct = dict(zip(self._heaviest_first(), np.diff([0, *right]), strict=True))
+        return self._counted([int(correct[i]) for i in range(len(correct))], canaries)
 
     def _heaviest_first(self) -> list[int]:
         return sorted(range(len(self.weights)), key=lambda i: -self.weights[i])
@@ -160,7 +160,7 @@ class Slots(Staked):
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of other classes."""
-        assert isinstance(reading, Weighted)  # whoever asks has seen to it
+        assert isinstance(reading, Weighted)  # guaranteed by callers
         fixed = (self.weights, self.guesses, True)
         if (reading.weights, reading.guesses, reading.committed) != fixed:
             raise InvalidRunError("the reading's classes are not those of the rules")
@@ -176,7 +176,7 @@ class WeightClasses(Slots):
 
     Attributes:
         weights: The weight of each class, positive, all different.
-        guesses: How many guesses of each; one not made counts as wrong.
+        guesses: The number of guesses of each; one not made counts as incorrect.
     """
 
     kind = "classes"
@@ -190,11 +190,11 @@ class WeightClasses(Slots):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveClasses(Slots):
-    """Coins are revealed on the way; every guess takes a slot of some weight.
+    """Coins are revealed in turns; every guess takes a slot of some weight.
 
     Attributes:
         weights: The weight of each class, positive, all different.
-        guesses: How many slots of each; one left free counts as wrong.
+        guesses: The number of slots of each; one left free counts as incorrect.
     """
 
     kind = "adaptive-classes"

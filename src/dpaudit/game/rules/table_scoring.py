@@ -1,8 +1,8 @@
-"""How guesses are made from a table of scores, all at once, the surest first.
+"""How guesses are made from a table of scores, all at once, most confident first.
 
-A rule is asked how many of the surest guesses are "included", what is put on each, and
-what its bound reads of them: guess by guess, or of counts alone, which is all that a
-tally of a large table keeps.
+A rule states how many of the most confident guesses are "included", the stake of each,
+and what its bound reads: single guesses, or counts alone, which are all that a tally of
+a large table keeps.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ class Played(Protocol):
 
     @property
     def guess(self) -> NDArray[np.int8]:
-        """-1 or +1 for each, 0 for a pass."""
+        """-1 or +1 for each, 0 for an abstention."""
         ...
 
     @property
@@ -38,12 +38,12 @@ class Played(Protocol):
 
     @property
     def stake(self) -> NDArray[np.float64]:
-        """What was put on each."""
+        """The stake on each."""
         ...
 
     @property
     def turn(self) -> NDArray[np.int64]:
-        """In which submission each came, from 0."""
+        """The number of the submission of each, from 0."""
         ...
 
     @property
@@ -65,26 +65,26 @@ class TableScoring(ABC):
 
     @abstractmethod
     def max_guesses(self, canaries: int) -> int:
-        """Return how many guesses are allowed at most."""
+        """Return the maximum number of guesses."""
 
     @abstractmethod
     def read(self, played: Played, *, canaries: int) -> Reading:
-        """Return what the bound reads; what is missing is wrong."""
+        """Return what the bound reads; missing guesses count as incorrect."""
 
     def most_confident_stakes(self, guesses: int) -> NDArray[np.float64]:
-        """Return the stakes of guesses that are made at once, the surest first."""
+        """Return the stakes of guesses made at once, the most confident first."""
         return np.ones(guesses)
 
     def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many of so many surest guesses are "included": of high scores."""
+        """Return how many of the first n guesses are "included" (of high scores)."""
         return (guesses + 1) // 2
 
     def read_surest(self, right: NDArray[np.bool_], *, canaries: int) -> Reading:
-        """Return what the bound reads of guesses made at once, the surest first.
+        """Return what the bound reads of guesses made at once, most confident first.
 
         Args:
-            right: Which of them were right.
-            canaries: How many canaries there are.
+            right: Which of them are correct.
+            canaries: The number of canaries.
         """
         return self.read(
             _AtOnce(right, self.most_confident_stakes(len(right))), canaries=canaries
@@ -97,11 +97,11 @@ class TableScoring(ABC):
         *,
         canaries: int,
     ) -> Reading:
-        """Return what the bound reads of guesses that all have the same chance."""
+        """Return what the bound reads of guesses with equal probability of success."""
         return self.read_surest(right, canaries=canaries)
 
     def class_ends(self, canaries: int) -> list[int]:
-        """Return after how many guesses the right ones are counted, the surest first.
+        """Return after how many guesses correct ones are counted, most confident first.
 
         These counts are all that ``reading_from_counts`` needs, unless the rules are
         ``ordered``. So a class ends wherever ``most_confident_stakes`` changes.
@@ -109,11 +109,11 @@ class TableScoring(ABC):
         return [self.max_guesses(canaries)]
 
     def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
-        """Return what the bound reads of how many were right up to each class's end.
+        """Return what the bound reads of the correct guesses up to each class's end.
 
         Raises:
             InvalidInputError: Guesses of one class have different stakes, and the
-                counts do not say which of them were right.
+                counts do not determine which of them are correct.
         """
         ends = self.class_ends(canaries)
         sizes, made = np.diff([0, *right]), np.diff([0, *ends])
@@ -132,7 +132,7 @@ class TableScoring(ABC):
 
 @final
 class _AtOnce:
-    """Guesses that were made at once, the surest first, as the record of a game."""
+    """Guesses made at once, most confident first, as the record of a game."""
 
     def __init__(self, right: NDArray[np.bool_], stake: NDArray[np.float64]) -> None:
         self.index, self.stake = np.arange(len(right)), stake

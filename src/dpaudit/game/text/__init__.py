@@ -1,18 +1,18 @@
-"""Findings and results as text, made last: the one place where sentences are written.
+"""Findings and results as text: the only place where sentences are written.
 
-``findings`` renders one finding, by the catalogues of sentences beside it:
+``findings`` renders one finding, by the catalogues of sentences in this package:
 
 =================  ==============================================================
-``accounting``     steps, rates and noise beside the accountant's history
+``accounting``     steps, rates and noise compared with the accountant's history
 ``federated``      clients and users of federated training
 ``noise``          noise: how much was measured, and what is wrong with it
-``probes``         probes of a step, and what leaves it beside the noisy sum
-``sanity_checks``  whether there was anything to see, in the run that was designed
+``probes``         sensitivity probes, and paths around the noisy sum
+``sanity_checks``  whether the audit could have seen an effect, as designed
 ``stages``         names of stages and statuses; what would be detected
-``custom``         what adapters say that are not part of this package
+``custom``         findings of adapters that are not part of this package
 =================  ==============================================================
 
-``terms`` holds what a record is called, and how lists and numbers are written.
-``results`` renders a result: printed, in the first lines of every format, and in rows.
-Nothing outside this package reads what it returns.
+``terms`` defines the words for the unit of privacy, and the format of lists and
+numbers. ``results`` renders a result: printed, in the first lines of every format, and
+in rows. No other code parses the text.
 """

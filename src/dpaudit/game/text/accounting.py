@@ -1,4 +1,4 @@
-"""What is said of steps, rates and noise beside the accountant's history."""
+"""Sentences about steps, rates and noise compared with the accountant's history."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -59,7 +59,7 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         "clips where no per-{record} gradients are kept",
     ),
     "accounting.steps_missing": FaultText(
-        what="the accountant was not told of every step",
+        what="not every step was accounted for",
         measured="{made} steps",
         expected="{accounted}",
         cause="steps of an optimizer that the accountant is not attached to, or an "
@@ -70,7 +70,7 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         measured="{noise:.4g}, and less than was accounted for in {less} of {steps} "
         "steps",
         expected="{accounted:.4g}",
-        cause="a noise schedule that the accountant was not told of",
+        cause="a noise schedule that is missing from the accounting",
     ),
     "accounting.rate_differs": FaultText(
         what="sampling rate differs from the accountant's at step {step}",

@@ -1,7 +1,7 @@
-"""What adapters say that are not part of this package, in their own words.
+"""Findings of adapters that are not part of this package, in their own words.
 
 A user's adapter has no entry in a catalogue: its findings have the code ``custom`` and
-hold their text as a number of that name.
+carry their text in ``numbers``.
 """
 
 from collections.abc import Mapping

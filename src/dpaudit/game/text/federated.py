@@ -1,4 +1,4 @@
-"""What is said of clients and users of federated training."""
+"""Sentences about clients and users of federated training."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -60,6 +60,6 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         what="users may take part in more rounds than are accounted for",
         measured="{rounds} rounds",
         expected="{accounted}",
-        cause="an accountant that was told fewer compositions than were made",
+        cause="fewer compositions in the accounting than were made",
     ),
 }

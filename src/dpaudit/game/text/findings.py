@@ -1,9 +1,9 @@
 """One finding as a sentence, by its code.
 
-The catalogues beside this file hold a template for each code: a format string, or a
-function of the finding's numbers where the sentence depends on them. What files of
-others hold is only data here: a code without a template, or a template whose numbers
-are missing, is written as the code and its numbers.
+The catalogues in this package have a template for each code: a format string, or a
+function of the finding's numbers where the sentence depends on them. Findings from
+other people's files are only data here: a code without a template, or a template whose
+numbers are missing, is written as the code and its numbers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,11 +63,12 @@ FAULTS: Final[Mapping[str, FaultText]] = {
 
 
 def sentence(finding: Finding, unit: str | None = None) -> str:
-    """Return what a finding says, without a full stop.
+    """Return a finding as a sentence, without a full stop.
 
     Args:
-        finding: Of any status; of a fault, what is wrong, measured and expected.
-        unit: Whose privacy is claimed, if not a record's.
+        finding: A finding of any status; for a fault the sentence states what is
+            wrong, measured and expected.
+        unit: The unit of privacy, if not a record.
 
     Example:
         >>> from dpaudit.game.findings import passed
@@ -88,12 +89,12 @@ commit to fewer before the run'
 
 
 def sentences(findings: Iterable[Finding], unit: str | None = None) -> str:
-    """Return what several findings say, in one sentence."""
+    """Return several findings as one sentence."""
     return "; ".join(sentence(each, unit) for each in findings)
 
 
 def measured(findings: Iterable[Finding], unit: str | None = None) -> str:
-    """Return what was measured at a stage, in a few words.
+    """Return in a few words what was measured at a stage.
 
     Example:
         >>> from dpaudit.game.findings import Stage, inspected
@@ -115,7 +116,7 @@ def described(
 
 
 def fault_parts(fault: Finding, unit: str | None = None) -> tuple[str, str, str, str]:
-    """Return what is wrong, what was measured, what was expected, the likely cause."""
+    """Return a fault as four texts: fault, measured, expected, likely cause."""
     text, terms = FAULTS.get(fault.code), terms_of(unit)
     if text is None:
         return _plain(fault), "as recorded", "nothing of the kind", "not known here"
@@ -126,7 +127,7 @@ def fault_parts(fault: Finding, unit: str | None = None) -> tuple[str, str, str,
 
 
 def cause(fault: Finding) -> Template:
-    """Return the template of what is most likely behind a fault."""
+    """Return the template of the most likely cause of a fault."""
     likely = FAULTS[fault.code].cause
     if isinstance(likely, Mapping):
         return likely.get(str(fault.numbers.get("cause")), "a cause not known here")
@@ -136,10 +137,10 @@ def cause(fault: Finding) -> Template:
 def _rendered(template: Template, finding: Finding, terms: Terms) -> str:
     values = Values(finding.numbers, subject=finding.subject, terms=terms)
     try:
-        said = rendered(template, values)
+        text = rendered(template, values)
     except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError):
         return _plain(finding)
-    return said or _plain(finding)
+    return text or _plain(finding)
 
 
 def _plain(finding: Finding) -> str:

@@ -1,4 +1,4 @@
-"""What is said of what depends on records besides the noisy sums."""
+"""Sentences about what depends on records other than through the noisy sums."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -154,9 +154,11 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "released.as_left": "as the last of {steps} steps left it",
     "released.would": "audit.after_step(parameters) after each step and "
     "finish(released=parameters) compare it with what the last step left",
-    "released.differs": lambda v: f"{_paths(v)} differ from what the last step left",
+    "released.differs": lambda v: (
+        f"it differs from what the last step left, in {_paths(v)}"
+    ),
     "released.not_as_left": lambda v: (
-        f"{_paths(v)} of the released model differ from what the last step left, and "
+        f"the released model differs from what the last step left, in {_paths(v)}, and "
         f"whether {v.record}s decide it was not checked; release what the last step "
         "left, or hand over after each step what is to be released, such as a mean"
     ),

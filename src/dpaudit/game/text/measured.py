@@ -1,7 +1,7 @@
 """What a check measured, in a few words, for the table of the first screen.
 
-A stage has several findings; the first code of this list that is among them stands for
-it. A stage without one is shown with its first finding's sentence.
+A stage may have several findings; the first code in this list that is among them
+represents the stage. If there is none, the sentence of its first finding is shown.
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ from dpaudit.game.text.terms import (
 
 __all__ = ["FAULTS", "SENTENCES"]
 
-_QUARTILE: Final = 0.6744897501960817  # of |z|: half of a normal lies within
+_QUARTILE: Final = 0.6744897501960817  # median of |z| for a standard normal z
 _NOTHING: Final = 1e-3  # a ratio below which there is no noise
 
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from dpaudit.game.text.results import rows
-from dpaudit.game.text.screen import Row, screen_of
+from dpaudit.game.text.screen import CheckRow, screen_of
 from dpaudit.game.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _BOX: Final = (
 )
 _TABLE: Final = "border-collapse:collapse;margin:6px 0;color:inherit;font-size:inherit"
 _CELL: Final = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
-_COLOURS: Final = {  # all stand out on white and on black
+_COLOURS: Final = {  # all legible on white and on black
     Verdict.INVALID_RUN: "#808080",
     Verdict.CLAIM_REFUTED: "#d1495b",
     Verdict.FAULT_FOUND: "#d9662b",
@@ -33,7 +33,7 @@ _ALARMING: Final = {"failed": "#d1495b", "suspect": "#d1495b", "not checked": "#
 
 
 def html(result: "Result") -> str:
-    """Return what a notebook shows of a result.
+    """Return a result as HTML for a notebook.
 
     Example:
         >>> from dpaudit import Design, OneRun, PureDP
@@ -73,7 +73,7 @@ def _table(lines: Iterator[str]) -> str:
     return f'<table style="{_TABLE}"><tbody>{body}</tbody></table>'
 
 
-def _check(row: Row) -> str:
+def _check(row: CheckRow) -> str:
     colour = _ALARMING.get(row.status)
     shown = f"color:{colour};font-weight:bold" if colour else "opacity:.75"
     inset = ";padding-left:1.5em" if row.part else ""

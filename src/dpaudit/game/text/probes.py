@@ -1,4 +1,4 @@
-"""What is said of probes of a step, and of what leaves it beside the noisy sum."""
+"""Sentences about sensitivity probes, and about paths around the noisy sum."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -107,13 +107,14 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "probe.nothing_put_in": "these {record}s put nothing into the sum",
     "probe.not_finite": "the sum of these {record}s is not finite",
     "probe.order_matters": "the sum depends on the order of its {record}s, as where "
-    "random numbers go by row; let clipped_sum take keep, which says what rows count",
+    "random numbers go by row; let clipped_sum take keep, which marks the rows that "
+    "count",
     "probe.not_aggregated": "a copy of the strategy did not aggregate ({error})",
     "side_paths.would": "OpacusAudit(..., model=model) checks it",
     "side_paths.watched": _side_paths,
     "side_paths.not_finite": lambda v: (
         f"{first_of(v.subject, _NAMED)} hold NaN or infinity at the end of training, "
-        f"which has diverged: lower the learning rate, or look for {v.record}s that "
+        f"which has diverged: lower the learning rate, or search for {v.record}s that "
         "are not finite, and train again"
     ),
     "side_paths.late": lambda v: (

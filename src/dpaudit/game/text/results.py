@@ -1,11 +1,11 @@
-"""A result in words: sentences about claim and bound, and facts in rows.
+"""A result as text: sentences about claim and bound, and facts in rows.
 
-Every format begins with the first screen (``game/text/screen``), which is made of what
-is here; ``result.details()`` adds the facts as rows. Of an invalid run nothing is said
-that is about the claim. Lower bounds are rounded down and p-values up.
+Every format begins with the first screen (``game/text/screen``), which is composed of
+the parts here; ``result.details()`` adds the facts as rows. For an invalid run nothing
+is stated about the claim. Lower bounds are rounded down and p-values up.
 
-Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
-several runs together (``game/combining``), of ``dpaudit bound``, which has no result
+Other texts are elsewhere: of a test and a bound by themselves (``bounds/bound``), of
+combined runs (``game/combining``), of ``dpaudit bound``, which has no result
 (``cli/bound``), and of what was recomputed (``evidence/derivation``).
 """
 
@@ -81,7 +81,7 @@ __all__ = [
 _FAULT_FOUND: Final = capital(Verdict.FAULT_FOUND)
 _WIDTH, _NAMES = 88, 26  # of a row in a terminal, and of its name
 _LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
-_FAR = 4.0  # standard deviations, beyond which scores are said to be turned round
+_FAR = 4.0  # standard deviations beyond which scores are reported as reversed
 
 
 def opening(verdict: Verdict, reason: str) -> str:
@@ -106,7 +106,7 @@ def reason(decision: Decision, unit: str | None = None) -> str:
 
 
 def _uncovered(missing: Uncovered, terms: Terms) -> str:
-    """Return which stages were not checked though they must be, and what to do."""
+    """Return which required stages were not checked, and what to do."""
     by_reason: dict[str, list[str]] = {}
     for check in missing.checks:
         name = stage_name(check.stage, terms)
@@ -117,7 +117,7 @@ def _uncovered(missing: Uncovered, terms: Terms) -> str:
 
 
 def uncovered_short(missing: Uncovered, unit: str | None) -> tuple[str, str]:
-    """Return which stages must be checked and were not, and how to do without."""
+    """Return which required stages were not checked, and how to accept that."""
     terms = terms_of(unit)
     names = ", ".join(stage_name(check.stage, terms) for check in missing.checks)
     return f"Not checked, and needed for any claim: {names}", _without(missing)
@@ -145,7 +145,7 @@ def check_line(check: Check, verdict: Verdict, unit: str | None) -> str:
 
 
 def claim_words(claim: Guarantee, delta: float) -> str:
-    """Return a claim as words: its epsilon at delta, and whether it says more."""
+    """Return a claim in words: its epsilon at delta, and whether it is a curve."""
     epsilon = f"epsilon = {claim.epsilon_at(delta):.4g}"
     if delta:
         epsilon += f" at delta = {delta:g}"
@@ -154,16 +154,16 @@ def claim_words(claim: Guarantee, delta: float) -> str:
     return f"{epsilon} (a whole curve)"
 
 
-# What is said beside a result
+# Remarks beside a result
 
 
 def notes(result: "Result", unseen: Iterable[str], *, registered: bool) -> list[str]:
-    """Return what a result of scores rests on that nobody can see from it.
+    """Return the assumptions of a result of scores that cannot be checked from it.
 
     Args:
-        result: What was found.
-        unseen: What the scores themselves do not show.
-        registered: Whether its design was fixed before the run.
+        result: The result.
+        unseen: Assumptions that the scores themselves do not show.
+        registered: Whether the design was fixed before the run.
     """
     found = list(unseen)
     if not registered:
@@ -184,7 +184,7 @@ def notes(result: "Result", unseen: Iterable[str], *, registered: bool) -> list[
 
 
 def note_on_ranking(design: "Design") -> str | None:
-    """Return that a ranking has little power, if delta is large for its canaries."""
+    """Return a warning if a ranking has little power, as delta is large for it."""
     product = design.canaries * design.bound_delta
     if not design.rules.ordered or product <= _LARGE_PRODUCT:
         return None
@@ -195,7 +195,7 @@ def note_on_ranking(design: "Design") -> str | None:
 
 
 def note_on_power(design: "Design") -> str | None:
-    """Return that a design cannot refute its claim, if no guesses would."""
+    """Return a warning if even correct guesses would not refute the design's claim."""
     n, rules = design.canaries, design.rules
     perfect = rules.reading_from_counts(rules.class_ends(n), canaries=n)
     test = rules.bound().judge_claim(perfect, design.claim, alpha=design.alpha)
@@ -217,7 +217,7 @@ def _reversed(result: "Result") -> bool:
     if not ones or not zeros:
         return False
     area = float(np.trapezoid(seen.true_positive, seen.false_positive))
-    # The area under the ROC curve of scores that say nothing (Mann and Whitney).
+    # The area under the ROC curve of uninformative scores (Mann and Whitney).
     return area < 0.5 - _FAR * sqrt((ones + zeros + 1) / (12 * ones * zeros))
 
 
@@ -229,13 +229,13 @@ def threat(result: "Result") -> str:
 
 
 def adjacency(result: "Result") -> str:
-    """Return how neighbours differ."""
+    """Return how neighbouring data sets differ."""
     claim = result.claim_test.claim
     return claim.adjacency.described(terms_of(_unit(result)).record)
 
 
 def fault_line(fault: Finding, unit: str | None) -> str:
-    """Return a fault in a line of its own."""
+    """Return a fault as one line."""
     return f"{_FAULT_FOUND}: {sentence(fault, unit)}."
 
 
@@ -244,7 +244,7 @@ def _unit(result: "Result") -> str | None:
 
 
 def not_exercised(result: "Result") -> tuple[str, ...]:
-    """Return what the audit did not run through; of a training run, stages."""
+    """Return what the audit did not exercise; for a training run, stages."""
     if result.training is None:
         return result.not_exercised
     coverage, terms = result.training.coverage, terms_of(_unit(result))
@@ -255,7 +255,7 @@ def not_exercised(result: "Result") -> tuple[str, ...]:
 
 
 def _stage_names(coverage: Coverage, status: Status, terms: Terms) -> tuple[str, ...]:
-    """Return the names of the stages that were checked in some way."""
+    """Return the names of the stages with a status."""
     return tuple(stage_name(stage, terms) for stage in coverage.stages(status))
 
 
@@ -266,7 +266,7 @@ def stages_by_status(
     *,
     unit: str | None = None,
 ) -> Iterator[str]:
-    """Return which stages were checked, in a line for each of some ways."""
+    """Return the stages of each of some statuses, one line per status."""
     for status in statuses:
         found = _stage_names(coverage, status, terms_of(unit))
         if found:
@@ -274,16 +274,16 @@ def stages_by_status(
 
 
 def status_text(status: Status, verdict: Verdict) -> str:
-    """Return how a stage was checked: canaries of an invalid run tested nothing."""
+    """Return a stage's status as text: canaries of an invalid run tested nothing."""
     if verdict is Verdict.INVALID_RUN and status is Status.TESTED:
         return "not tested, as the run is invalid"
     return str(status)
 
 
 def numbers(result: "Result") -> str:
-    """Return what was found beside what is claimed; "" of a void audit.
+    """Return the lower bound beside the claim; "" for an invalid run.
 
-    Of a bound that this package does not have nothing is said in its own voice.
+    A bound by a method that is not in this package is omitted.
     """
     if result.verdict is Verdict.INVALID_RUN:
         return ""
@@ -294,7 +294,7 @@ def numbers(result: "Result") -> str:
 
 
 def refuted_elsewhere(result: "Result") -> str:
-    """Return at which delta a claim is refuted, if not where the bound is stated."""
+    """Return at which delta the claim is refuted, if not at that of the bound."""
     test, bound = result.claim_test, result.bound
     above = bound.epsilon_lower >= test.claim.epsilon_at(bound.delta)
     if not test.refuted or above or result.is_foreign_bound:
@@ -318,10 +318,10 @@ def bound_sentence(
     """Return a bound beside the claim, in a sentence.
 
     Args:
-        test: Of the claim.
+        test: The test of the claim.
         found: The bound.
-        alone: Whether faults were found that the guesses did not show.
-        silent: Whether the bound is left out.
+        alone: Whether faults were found that the guesses do not show.
+        silent: Whether the bound is omitted.
     """
     claimed = test.claim.epsilon_at(found.delta)
     if silent or (test.refuted and found.epsilon_lower <= claimed):
@@ -335,7 +335,7 @@ def bound_sentence(
 
 
 def likely_cause(result: "Result") -> str:
-    """Return the likeliest cause of a refutation of training without a fault found."""
+    """Return the most likely cause of a refutation in training without a fault."""
     if result.training is None:
         return ""
     signal, coverage = result.training.signal, result.training.coverage
@@ -350,7 +350,7 @@ def likely_cause(result: "Result") -> str:
         *coverage.stages(Status.ACCEPTED),
     )
     causes = [stage_faults(Stage.ACCOUNTING, terms)]
-    if Stage.NOISE_INDEPENDENCE in unseen:  # the noise was not read
+    if Stage.NOISE_INDEPENDENCE in unseen:  # the noise was not inspected
         causes.insert(0, stage_faults(Stage.NOISE_SCALE, terms))
     if unseen:
         causes.append("a fault at a stage that was not checked")
@@ -363,7 +363,7 @@ def signal_sentence(signal: SignalRecovery) -> str:
 
 
 def power_text(result: "Result") -> str:
-    """Return what an audit would have detected, in a sentence; "" if not known."""
+    """Return the power of an audit in a sentence; "" if not known."""
     if result.training is not None:
         return f"{noise_detected(result.training.detectable)}."
     if result.detectable_accuracy is None:
@@ -376,7 +376,7 @@ def power_text(result: "Result") -> str:
 
 
 def _not_as_planned(result: "Result") -> str:
-    """Return why the plan's forecast does not hold; "" if it does."""
+    """Return why the plan's forecast does not hold, if so; "" otherwise."""
     planned, training = result.design.setting.steps, result.training
     assert training is not None
     if training.hidden:
@@ -420,7 +420,7 @@ def verdict(result: "Result") -> str:
 
 
 def confidence_sentence(result: "Result") -> str:
-    """Return the confidence of ``numbers``, and the adversary; "" of an invalid run.
+    """Return the confidence of ``numbers``, and the adversary; "" for an invalid run.
 
     Example:
         >>> from dpaudit import Design, OneRun
@@ -451,7 +451,7 @@ def confidence_sentence(result: "Result") -> str:
 
 
 def _other_test(result: "Result") -> str:
-    """Return the test of the registered claim, if it ended otherwise."""
+    """Return the test of the registered claim if its outcome differs; else ""."""
     test, own = result.claim_test, result.design_test
     if own is test or own.refuted == test.refuted:
         return ""
@@ -461,7 +461,7 @@ def _other_test(result: "Result") -> str:
 
 
 def confidence_phrase(found: LowerBound) -> str:
-    """Return the confidence of a bound, what it assumes, and its method."""
+    """Return the confidence of a bound, its assumptions and its method."""
     return f"{found.confidence_text} (method {found.method})"
 
 
@@ -471,10 +471,10 @@ class Fact:
     """One row of the details.
 
     Attributes:
-        name: Of the row.
-        value: What it is.
-        note: A remark on it.
-        key: What the row is about, for code that picks rows.
+        name: The name of the row.
+        value: Its value.
+        note: A remark on the value.
+        key: A stable identifier, for code that selects rows.
     """
 
     name: str
@@ -484,12 +484,12 @@ class Fact:
 
     @property
     def whole(self) -> str:
-        """Value and note in one."""
+        """Value and note as one text."""
         return f"{self.value}: {self.note}" if self.note else self.value
 
 
 def facts(result: "Result") -> tuple[Fact, ...]:
-    """Return the rows of a result's details, what the verdict depends on first.
+    """Return the rows of a result's details, starting with the basis of the verdict.
 
     Example:
         >>> from dpaudit import Design, OneRun
@@ -540,7 +540,7 @@ def _claimed(result: "Result") -> Fact:
 
 
 def _reported(result: "Result") -> str:
-    """Return which number the framework itself reports, if it is another."""
+    """Return the epsilon that the framework itself reports, if it differs."""
     assert result.training is not None
     reported, delta = result.training.reported, result.bound.delta
     if reported is None:
@@ -582,7 +582,7 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
 
 
 def _most(result: "Result") -> Iterator[Fact]:
-    """Return what the audit could have shown with more luck, or with any rule."""
+    """Return what the audit could have shown with more luck, or under any rules."""
     note, little = "if every guess were correct", "not enough to refute the claim"
     if result.reading.adaptive and not result.reading.tally:
         note, little = (
@@ -659,7 +659,7 @@ def _masked(share: float, terms: Terms) -> str:
 
 
 def coverage_facts(result: "Result") -> Iterator[Fact]:
-    """Return the coverage of a training run in rows: faults, then stages."""
+    """Return the coverage of a training run as rows: faults, then stages."""
     if result.training is None:
         return
     terms = terms_of(_unit(result))
@@ -684,7 +684,7 @@ def _why(fault: Finding, parts: Iterable[str]) -> str:
 
 
 def rows(result: "Result") -> Iterator[tuple[str, str]]:
-    """Return the rows of the details, in a terminal and in a notebook."""
+    """Return the rows of the details, for terminal and notebook."""
     invalid_run = result.verdict is Verdict.INVALID_RUN
     if result.reason and result.verdict is not Verdict.FAULT_FOUND:
         yield "Reason", result.reason

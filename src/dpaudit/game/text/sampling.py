@@ -1,4 +1,4 @@
-"""What is said of how records, or users, are sampled for batches."""
+"""Sentences about how records or users are sampled for batches."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -49,7 +49,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "{steps} steps",
 }
 TOLD_OTHERWISE: Final = (
-    "an accountant that was told another {term_batch} size or number of {record}s "
+    "an accountant configured with another {term_batch} size or number of {record}s "
     "than the run has"
 )
 _SHUFFLING: Final = "a loader that shuffles: each {record} comes once an epoch"
@@ -124,8 +124,7 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         what="a {record} takes part more often than is accounted for",
         measured="{times} times in {batches} {term_step}s",
         expected="at most {accounted}",
-        cause="an accountant that was told fewer compositions than a {record} has "
-        "{term_step}s",
+        cause="an accountant with fewer compositions than a {record} has {term_step}s",
     ),
     "sampling.several_batches": FaultText(
         what="a step adds up several batches, in each of which a {record} may be",

@@ -1,4 +1,4 @@
-"""Sentences of sanity checks: was there anything to see, as designed?"""
+"""Sentences of sanity checks: could the audit have seen an effect, as designed?"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from dpaudit.game.verdict import ALPHA_OF_EFFECT, BETTER_THAN_CHANCE, TIES
 
 __all__ = ["SENTENCES"]
 
-_MANY_TIES: Final = 0.05  # of the guesses; above this the result says what to do
+_MANY_TIES: Final = 0.05  # share of the guesses above which advice is given
 
 
 def _better_than_chance(v: Values) -> str:
@@ -38,7 +38,7 @@ def _signal(v: Values) -> str:
     digits = 2 if v.error >= 0.1 else 3
     slope = f"slope {v.slope:.{digits}f} ± {v.error:.{digits}f}"
     what = {
-        "vague": "the canary signal cannot be told from noise",
+        "vague": "the canary signal cannot be distinguished from noise",
         "recovered": "canary signal recovered",
         "lost": "canary signal lost",
         "sign_reversed": "canary signal recovered with the wrong sign",

@@ -1,9 +1,9 @@
-"""The first screen: what a reader must know of a result, in at most 20 lines.
+"""The first screen: what a reader must know about a result, in at most 20 lines.
 
 Printing, notebooks, reports and model cards begin with the same values: the verdict,
 the claim beside the lower bound, one sentence on power, and a table of checks. A
 training run has a row for each hypothesis of the accountant's theorem; a hypothesis
-that did not pass is unfolded into its pipeline stages. Everything else is in
+that did not pass is expanded into its pipeline stages. Everything else is in
 ``result.details()``.
 """
 
@@ -31,7 +31,7 @@ from dpaudit.game.verdict import Uncovered, Verdict
 if TYPE_CHECKING:
     from dpaudit.game.result import Result, TrainingRecord
 
-__all__ = ["Row", "Screen", "screen_of"]
+__all__ = ["CheckRow", "Screen", "screen_of"]
 
 _WIDTH: Final = 80
 _MOST_LINES: Final = 20
@@ -56,15 +56,15 @@ _NAMES: Final = {
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class CheckRow:
     """One check in the table.
 
     Attributes:
         status: ``passed``, ``failed``, ``not checked``, ``n/a``, or ``suspect``: a
-            stage that only canaries tested, where they refuted the claim.
+            stage tested by canaries only, which refuted the claim.
         name: What was checked.
         measured: What was measured, or what would check it.
-        part: Whether it is a part of the row above.
+        part: Whether the row belongs to the one above.
     """
 
     status: str
@@ -76,15 +76,15 @@ class Row:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """What every format begins with.
+    """The first screen of every format.
 
     Attributes:
         verdict: How the audit ended.
-        claim: What was claimed.
-        bound: The lower bound; "" where nothing follows from the run.
+        claim: The claim.
+        bound: The lower bound; "" if nothing follows from the run.
         setting: Adversary and neighbours.
         sentences: What the verdict means: reason, power, consequence.
-        faults: What is wrong, a sentence each.
+        faults: The faults found, one sentence each.
         rows: The table of checks; empty if no training run was audited.
         scope: What no audit of this kind can see, or what was not exercised.
         notes: Remarks that no verdict depends on.
@@ -96,7 +96,7 @@ class Screen:
     setting: str
     sentences: tuple[str, ...]
     faults: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[CheckRow, ...] = ()
     scope: str = ""
     notes: tuple[str, ...] = field(default=())
 
@@ -136,7 +136,7 @@ class Screen:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Room:
-    """How much of each thing is shown; the rest is in the details."""
+    """How much of each part is shown; the rest is in the details."""
 
     notes: int = 0
     faults: int = 3
@@ -159,9 +159,9 @@ def _wrapped(text: str, most: int) -> list[str]:
     return wrap(on_one_line(text), _WIDTH, max_lines=most, placeholder=" ...")
 
 
-def _folded(rows: Iterable[Row]) -> list[Row]:
-    """Return a row for each hypothesis, which names the stages that did not pass."""
-    folded: list[Row] = []
+def _folded(rows: Iterable[CheckRow]) -> list[CheckRow]:
+    """Return one row per hypothesis, which names the stages that did not pass."""
+    folded: list[CheckRow] = []
     for row in rows:
         if not row.part:
             folded.append(row)
@@ -171,7 +171,7 @@ def _folded(rows: Iterable[Row]) -> list[Row]:
     return folded
 
 
-def _row_lines(row: Row, most: int) -> Iterator[str]:
+def _row_lines(row: CheckRow, most: int) -> Iterator[str]:
     indent = "  " * row.part
     beside = f"{row.status:<{_STATUS_WIDTH}}{indent + row.name:<{_NAME_WIDTH}} "
     width = _WIDTH - len(beside)
@@ -187,8 +187,8 @@ def screen_of(result: "Result", power: str = "") -> Screen:
     """Return the first screen of a result.
 
     Args:
-        result: Of any audit.
-        power: What it would have detected, where more is known than the result says.
+        result: The result of any audit.
+        power: The power, if more is known about it than the result contains.
 
     Example:
         >>> from dpaudit import Design, OneRun, PureDP
@@ -256,7 +256,7 @@ def _sentences(result: "Result", power: str) -> Iterator[str]:
 
 
 def _reasons(result: "Result") -> Iterator[str]:
-    """Return why a run is invalid or inconclusive; what would check a row, it says."""
+    """Return why a run is invalid or inconclusive, unless a row states it."""
     unit = result.design.setting.unit
     for each in result.decision.because:
         if isinstance(each, Uncovered):
@@ -271,7 +271,7 @@ def _fault(fault: Finding, unit: str | None) -> str:
 
 
 def _saturated(result: "Result") -> str:
-    """Return that no better guesses were possible, if so."""
+    """Return a sentence if no better guesses were possible; "" otherwise."""
     correct, made = result.reading.correct_and_guesses()
     if result.verdict is Verdict.INVALID_RUN or not 0 < made == correct:
         return ""
@@ -288,8 +288,10 @@ def _scope(result: "Result", terms: Terms) -> str:
     return f"Not exercised: {left_out}." if left_out else ""
 
 
-def _rows(training: "TrainingRecord", verdict: Verdict, terms: Terms) -> Iterator[Row]:
-    """Return a row for each hypothesis, and the stages of one that did not pass."""
+def _rows(
+    training: "TrainingRecord", verdict: Verdict, terms: Terms
+) -> Iterator[CheckRow]:
+    """Return a row per hypothesis, and the stages of those that did not pass."""
     coverage, untested = training.coverage, _why_untested(training, verdict)
     for hypothesis in Hypothesis:
         checks = [
@@ -307,19 +309,19 @@ def _rows(training: "TrainingRecord", verdict: Verdict, terms: Terms) -> Iterato
             first = next(each for each in counted if each.status == status)
             best = _BEST.get(hypothesis, first.name)
             shown = next((p for p in counted if p.name == best), first)
-            yield Row(status=status, name=name, measured=shown.measured)
+            yield CheckRow(status=status, name=name, measured=shown.measured)
             continue
-        yield Row(status=status, name=name, measured="")
+        yield CheckRow(status=status, name=name, measured="")
         yield from parts
 
 
-def _worst(parts: Iterable[Row]) -> str:
+def _worst(parts: Iterable[CheckRow]) -> str:
     order = (FAILED, SUSPECT, NOT_CHECKED, PASSED, NOT_APPLICABLE)
     found = {each.status for each in parts}
     return next(status for status in order if status in found)
 
 
-# The stage whose measurement stands for a hypothesis of several stages.
+# The stage whose measurement is shown for a hypothesis of several stages.
 _BEST: Final[Mapping[Hypothesis, str]] = {
     Hypothesis.BOUNDED_SENSITIVITY: "clipping",
     Hypothesis.FRESH_NOISE: "noise scale",
@@ -329,7 +331,7 @@ _BEST: Final[Mapping[Hypothesis, str]] = {
 def _why_untested(
     training: "TrainingRecord", verdict: Verdict
 ) -> tuple[str, str] | None:
-    """Return status and reason of stages that only canaries tested; None if passed."""
+    """Return status and reason of stages tested by canaries only; None if passed."""
     if verdict is Verdict.INVALID_RUN:
         return NOT_CHECKED, "canaries tested nothing in this run"
     if verdict is Verdict.CLAIM_REFUTED:
@@ -344,14 +346,14 @@ def _part(
     faults: Iterable[Finding],
     untested: tuple[str, str] | None,
     terms: Terms,
-) -> Row:
+) -> CheckRow:
     """Return the row of one stage."""
     name = stage_name(check.stage, terms)
     for fault in faults:
         if fault.stage is check.stage:
             _, seen, expected, _ = fault_parts(fault, terms.unit)
             text = f"{seen} (expected: {expected})"
-            return Row(status=FAILED, name=name, measured=text, part=True)
+            return CheckRow(status=FAILED, name=name, measured=text, part=True)
     status = {
         Status.TESTED: PASSED,
         Status.INSPECTED: PASSED,
@@ -363,4 +365,4 @@ def _part(
         status, text = untested
     if check.status is Status.ACCEPTED:
         text = "accepted beforehand by the user"
-    return Row(status=status, name=name, measured=text, part=True)
+    return CheckRow(status=status, name=name, measured=text, part=True)

@@ -48,7 +48,7 @@ _FAULTS: Final = {
 
 
 def stage_name(stage: Stage, terms: Terms) -> str:
-    """Return what a stage is called."""
+    """Return the name of a stage."""
     return _NAMES[stage].format(
         batch=terms.batch, per_record_gradients=terms.per_record_gradients
     )
@@ -60,9 +60,9 @@ def stage_faults(stage: Stage, terms: Terms) -> str:
 
 
 def never_seen(terms: Terms) -> str:
-    """Return what cannot be seen from inside a run.
+    """Return the faults that cannot be detected from inside a run.
 
-    docs/explanation/tiers-and-threat-models.md says what would detect it.
+    docs/explanation/tiers-and-threat-models.md describes what would detect them.
     """
     return (
         f"preprocessing {terms.elsewhere}, {terms.accounts}, choices made by looking "
@@ -80,7 +80,7 @@ def detects(factor: float) -> str:
 
 
 def detection_unknown(reason: str) -> str:
-    """Return that the power to detect faults of the noise is not known."""
+    """Return the statement that the power to detect noise faults is not known."""
     return f"the power to detect noise that is too small is not known: {reason}"
 
 
@@ -154,7 +154,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "users, nor what else leaves beside it",
     "aggregation.single": "one process, no accumulation",
     "stage.never_checked": "this kind of audit does not check it",
-    "stage.not_recorded": "the record does not say",
+    "stage.not_recorded": "the record does not state it",
     "probe.offered": "audit.probe(...) checks it",
     "call.offered": "{call} checks it",
     "call.offered_for_sums": "{call} checks it, if canaries are added to sums",
@@ -181,8 +181,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "detectable.hardly": "hardly any power: not even guesses that are almost always "
     f"correct would refute the claim with probability {POWER:g}",
     "forecast.hidden": "real gradients hid {hidden:.0%} of the evidence",
-    "forecast.not_recorded": "the record does not say how the run was configured",
-    "forecast.not_stated": "the record does not say",
+    "forecast.not_recorded": "the record does not state how the run was configured",
+    "forecast.not_stated": "the record does not state it",
     "forecast.no_steps": "no step was made",
     "forecast.noise_not_stated": "the noise multiplier that was configured was not "
     "stated",

@@ -1,4 +1,4 @@
-"""What a record is called, and how lists and numbers are written in a sentence."""
+"""Words for the unit of privacy, and the format of lists and numbers in sentences."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What sentences call the unit of privacy, and what happens to it."""
+    """The words of sentences for the unit of privacy and what happens to it."""
 
     unit: str | None
     record: str
@@ -69,13 +69,13 @@ _TERMS: Final = {
 
 
 def terms_of(unit: str | None) -> Terms:
-    """Return the terms for whose privacy is claimed; a record's if that is not said."""
+    """Return the terms for a unit of privacy; by default for a record."""
     return _TERMS[Unit.USER if unit == Unit.USER else Unit.RECORD]
 
 
 @final
 class Values(dict[str, Any]):
-    """A finding's numbers by name, as attributes too, with the unit's terms.
+    """A finding's numbers by name, also as attributes, with the unit's terms.
 
     Example:
         >>> values = Values({"steps": 3}, subject=("a", "b"), terms=terms_of("user"))
@@ -98,7 +98,7 @@ class Values(dict[str, Any]):
 
 
 def _restored(value: object) -> object:
-    """Return a number that is not finite, which is kept as text, as a number."""
+    """Return a value as a number if it is text for a number that is not finite."""
     return float(str(value)) if value in ("inf", "-inf", "nan") else value
 
 
@@ -108,14 +108,14 @@ Template: TypeAlias = str | Callable[[Values], str]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultText:
-    """What is said of a fault.
+    """The templates for a fault.
 
     Attributes:
-        what: What is wrong, as a sentence without its full stop.
+        what: What is wrong, as a sentence without a full stop.
         measured: What was measured.
-        expected: What it should have been.
-        cause: What most likely is behind it; where there are several, by the finding's
-            number ``cause``.
+        expected: What was expected.
+        cause: The most likely cause; if there are several, by the finding's number
+            ``cause``.
     """
 
     what: Template
@@ -125,7 +125,7 @@ class FaultText:
 
 
 def rendered(template: Template, values: Values) -> str:
-    """Return what a template says of a finding's numbers.
+    """Return a template filled in with a finding's numbers.
 
     Example:
         >>> values = Values({"steps": 3}, subject=(), terms=terms_of(None))
@@ -138,7 +138,7 @@ def rendered(template: Template, values: Values) -> str:
 
 
 def capital(text: str) -> str:
-    """Return a text with its first letter as a capital."""
+    """Return a text with its first letter capitalised."""
     return text[:1].upper() + text[1:]
 
 
@@ -148,7 +148,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """Return the first few names, and how many more there are.
+    """Return the first few names, and the number of the others.
 
     Example:
         >>> first_of(("a", "b", "c"), 2)
@@ -174,7 +174,7 @@ def parameters(names: Sequence[str]) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number of things.
+    """Return a number with its noun, in the plural unless it is 1.
 
     Example:
         >>> counted(1, "step"), counted(2, "step")
@@ -184,6 +184,6 @@ def counted(number: int, what: str) -> str:
 
 
 def with_error(value: float, error: float) -> str:
-    """Return a value with as many digits as its error is worth."""
+    """Return a value with as many digits as its error justifies."""
     digits = max(ceil(-log10(error or 1.0)), 0)
     return f"{value:.{digits}f} ± {error:.{digits}f}"

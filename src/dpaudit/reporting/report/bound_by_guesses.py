@@ -1,9 +1,9 @@
 """The figure of the bound against the number of guesses that are counted.
 
-Guesses are handed in the surest first. Counting few of them leaves out the doubtful
-ones, counting many leaves less to luck; where the best number lies depends on the
+Guesses are submitted with the most confident first. Counting few of them leaves out the
+doubtful ones, counting many reduces the role of luck; the best number depends on the
 mechanism. It must be fixed beforehand, or paid for: the largest of many bounds, each of
-which is wrong with chance alpha, is wrong more often than that.
+which is wrong with probability alpha, is wrong more often than that.
 
 With a ranking the price is paid: the bound holds at all looks together. With a fixed
 number only the bound at that number counts, and the others show what other numbers
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 _HEADING = "The bound against the number of guesses counted"
-_MOST = 48
-_ROWS = 9
+_MOST_POINTS = 48
+_MOST_ROWS = 9
 _RANKED = (
-    Mark.line("found", "the bound: valid at all looks together"),
+    Mark.line("found", "the bound: valid at all numbers of guesses together"),
     Mark.area("shown", "shown: epsilon is above this band"),
     Mark.line("aside", "valid alone, had k been fixed before"),
 )
@@ -45,7 +45,7 @@ _FIXED = (
 
 
 def by_k_figure(subject: Subject) -> Figure | LeftOut:
-    """Return the bound at each of some numbers of guesses, and the one that counts."""
+    """Return the figure of the bound at several numbers of guesses."""
     right = _in_order(subject)
     if isinstance(right, str):
         return LeftOut(heading=_HEADING, why=right)
@@ -63,7 +63,7 @@ def by_k_figure(subject: Subject) -> Figure | LeftOut:
 
 
 def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
-    """Return which guesses were right, the surest first; or why that is not known."""
+    """Return which guesses were correct, most confident first, or why it is unknown."""
     reading, transcript = subject.result.reading, subject.transcript
     if isinstance(reading, Ranked):
         return reading.right
@@ -86,7 +86,7 @@ def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
 
 
 def _sizes(most: int) -> list[int]:
-    return sorted({round(k) for k in np.geomspace(1, most, _MOST)} | {most})
+    return sorted({round(k) for k in np.geomspace(1, most, _MOST_POINTS)} | {most})
 
 
 def _bound(subject: Subject, right: NDArray[np.bool_], k: int) -> float:
@@ -108,7 +108,7 @@ def _drawn(
     plot = Plot(
         x=Factors(low=1.0, high=max(10.0, float(sizes[-1]))),
         y=Even(low=0.0, high=subject.reach(*bounds)),
-        x_name="guesses counted, the surest first",
+        x_name="guesses counted, the most confident first",
         y_name="lower bound on epsilon",
     )
     marks = [plot.line(sizes, bounds, "aside")]
@@ -156,7 +156,7 @@ def _caption(subject: Subject, *, ranked: bool) -> tuple[str, ...]:
 
 
 def _table(subject: Subject, right: NDArray[np.bool_], sizes: list[int]) -> Table:
-    which = sorted({round(i) for i in np.linspace(0, len(sizes) - 1, _ROWS)})
+    which = sorted({round(i) for i in np.linspace(0, len(sizes) - 1, _MOST_ROWS)})
     rows = []
     for k in (sizes[i] for i in which):
         hits = int(np.count_nonzero(right[:k]))

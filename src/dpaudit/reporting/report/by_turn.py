@@ -1,19 +1,20 @@
-"""The figure of an adaptive audit: how its bound grew turn by turn.
+"""The figure of an adaptive audit: how its evidence grew turn by turn.
 
 Bets: the wealth of a gambler who bets against the claim at fair odds. If the claim is
-true, the wealth ever reaches ``1 / alpha`` with chance at most alpha, so the claim
-falls where the line reaches the threshold, whenever that is. Delta takes its price off
+true, the wealth ever reaches ``1 / alpha`` with probability at most alpha, so the claim
+is refuted once the line reaches the threshold. The price of delta is subtracted from
 alpha first.
 
-Rounds: the sum of the rounds' normal scores, each counted by its share. What no round
-used of its share is left to committed chance: the last step. The claim falls if the sum
-ends at or above the normal quantile of what delta leaves of alpha.
+Rounds: the sum of the rounds' normal scores, each weighted by its share. The part of a
+share that no round used goes to committed random numbers: the last step. The claim is
+refuted if the sum ends at or above the normal quantile of alpha less the price of
+delta.
 
-Counts: right guesses beyond those that the claim's epsilon expects of so many guesses.
-The number of guesses is fixed, and the claim falls if the line ends at or above the
+Counts: correct guesses beyond the number expected under the claim's epsilon. The number
+of guesses is fixed, and the claim is refuted if the line ends at or above the
 threshold.
 
-Each course is against one epsilon: that of the claim, or the bound found, the largest
+Each course is against one epsilon: that of the claim, or the lower bound, the largest
 that the game rejects.
 
 Reference: docs/explanation/adaptive-rules.md.
@@ -56,9 +57,9 @@ class Course:
     """Evidence against a claim as a game went on.
 
     Attributes:
-        evidence: After nothing, after the first guess or round, and so on.
-        threshold: Where the claim falls; infinity if nothing could refute it.
-        price: How much of alpha went to delta.
+        evidence: At the start, after the first guess or round, and so on.
+        threshold: Where the claim is refuted; infinity if nothing could refute it.
+        price: The part of alpha spent on delta.
     """
 
     evidence: NDArray[np.float64]
@@ -90,9 +91,9 @@ def of_bets(bets: Bets, *, epsilon: float, delta: float, alpha: float) -> Course
 
 
 def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> Course:
-    """Return the sum of scores after each round, and last with committed chance.
+    """Return the sum of scores after each round, and last with committed uniforms.
 
-    Where more than half would be chance, no game refutes the claim.
+    If more than half of the variance would be theirs, no game refutes the claim.
     """
     evidence, left = evidence_by_round(rounds, epsilon)
     price = rounds_price(
@@ -115,13 +116,13 @@ def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> 
 def of_counts(
     transcript: Transcript, *, epsilon: float, delta: float, alpha: float
 ) -> Course:
-    """Return right guesses beyond what epsilon expects, guess after guess.
+    """Return correct guesses beyond those expected under epsilon, after each guess.
 
-    What delta costs is part of the threshold. A guess not made counts as wrong.
+    The price of delta is part of the threshold. A guess not made counts as wrong.
     """
     design = transcript.design
-    right = right_in_order(transcript)
-    chance = float(special.expit(epsilon))
+    correct = right_in_order(transcript)
+    expected = float(special.expit(epsilon))
     needed = least_refuting(
         ApproxDP(epsilon=epsilon, delta=delta),
         canaries=design.canaries,
@@ -130,27 +131,27 @@ def of_counts(
         bound=AdaptiveBound(),
     )
     return Course(
-        evidence=np.append(0.0, np.cumsum(right - chance)),
-        threshold=inf if needed is None else needed - chance * design.guesses,
+        evidence=np.append(0.0, np.cumsum(correct - expected)),
+        threshold=inf if needed is None else needed - expected * design.guesses,
         price=0.0,
     )
 
 
 _HEADING = "How the evidence grew"
-_POINTS = 400
-_ROWS = 9
+_MOST_POINTS = 400
+_MOST_ROWS = 9
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """What a kind of course is called.
+    """The texts of one kind of course.
 
     Attributes:
-        unit: What one step is.
-        evidence: What is added up.
-        caption: What to see in it.
-        last: What the last step is, if it is no step of the game.
+        unit: The name of a step.
+        evidence: The name of the sum.
+        caption: How to read the figure.
+        last: The name of the last step, if it is no step of the game.
     """
 
     unit: str
@@ -162,12 +163,12 @@ class _Words:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """One course, and how it is shown.
+    """One course, and how it is drawn.
 
     Attributes:
         course: The numbers.
-        look: Its class, and that of its threshold.
-        against: Which epsilon it is against.
+        look: Prefix of the style classes of the line and its threshold.
+        against: The epsilon that it is against, in words.
     """
 
     course: Course
@@ -187,13 +188,13 @@ _ROUNDS = _Words(
     unit="rounds played",
     evidence="evidence, in standard deviations",
     caption="Each round adds a normal score, counted by the share that was fixed for "
-    "it; the last step is what was left to committed chance. An epsilon falls if its "
-    "line ends at or above its threshold; crossing it on the way decides nothing.",
-    last="committed chance",
+    "it; the last step is what was left to committed randomness. An epsilon falls if "
+    "its line ends at or above its threshold; crossing it on the way decides nothing.",
+    last="committed randomness",
 )
 _COUNTS = _Words(
     unit="guesses made",
-    evidence="right guesses beyond what epsilon expects",
+    evidence="correct guesses beyond what epsilon expects",
     caption="A claim of epsilon expects a share e^epsilon / (1 + e^epsilon) of the "
     "guesses to be right; a line shows how many more were. The number of guesses was "
     "fixed before the run, and epsilon falls if its line ends at or above its "
@@ -203,13 +204,15 @@ _COUNTS = _Words(
 
 
 def course_figure(subject: Subject) -> Figure | LeftOut:
-    """Return how the evidence of an adaptive audit grew."""
+    """Return the figure of how the evidence of an adaptive audit grew."""
     words = _words(subject)
     if isinstance(words, str):
         return LeftOut(heading=_HEADING, why=words)
     lines = _lines(subject)
     if not lines:
-        why = "Hardly a guess was sure enough to speak against any epsilon tested."
+        why = (
+            "Hardly any guess was confident enough to count against any epsilon tested."
+        )
         return LeftOut(heading=_HEADING, why=why)
     return Figure(
         name="course",
@@ -222,7 +225,7 @@ def course_figure(subject: Subject) -> Figure | LeftOut:
 
 
 def _words(subject: Subject) -> _Words | str:
-    """Return what the course is called, or why there is none to show."""
+    """Return the texts of the course, or why there is none to show."""
     if not subject.result.design.rules.adaptive:
         return "All guesses were made at once, so there is no course to show."
     match subject.result.reading:
@@ -240,9 +243,9 @@ def _words(subject: Subject) -> _Words | str:
 
 
 def _lines(subject: Subject) -> list[_Line]:
-    """Return the courses whose thresholds were within reach."""
+    """Return the courses whose thresholds are finite."""
     claim = subject.result.claim_test.claim
-    # What a claim names itself, rather than what rounding makes of it.
+    # The claim's own number where there is one, free of rounding.
     claimed = claim.epsilon if isinstance(claim, PureDP | ApproxDP) else subject.claimed
     asked = [(claimed, "claim", f"the claim, epsilon = {plain(claimed)}")]
     if subject.found > 0:
@@ -262,36 +265,36 @@ def _course(subject: Subject, epsilon: float) -> Course:
         return of_bets(reading, epsilon=epsilon, delta=delta, alpha=alpha)
     if isinstance(reading, Rounds):
         return of_rounds(reading, epsilon=epsilon, delta=delta, alpha=alpha)
-    assert subject.transcript is not None  # or there would be no words for it
+    assert subject.transcript is not None  # checked by _words
     return of_counts(subject.transcript, epsilon=epsilon, delta=delta, alpha=alpha)
 
 
 def _legend(lines: list[_Line]) -> tuple[Mark, ...]:
     marks = []
     for line in lines:
-        said = f"against {line.against}"
-        marks.append(Mark.line(f"{line.look}-course", said))
+        against = f"against {line.against}"
+        marks.append(Mark.line(f"{line.look}-course", against))
         words = "its threshold"
         marks.append(Mark.line(f"{line.look}-threshold", words))
     return tuple(marks)
 
 
 def _asides(lines: list[_Line], subject: Subject) -> tuple[str, ...]:
-    said = []
+    notes = []
     if all(line.look != "claim" for line in lines):
-        said.append(
-            "Hardly a guess was sure enough to speak against the claim itself, so that "
-            "nothing adds up against it."
+        notes.append(
+            "Hardly any guess was confident enough to count against the claim itself, "
+            "so that nothing adds up against it."
         )
     if any(line.course.price > 0 for line in lines):
         paid = ", ".join(
             f"{scientific(line.course.price, 2)} at {line.against}" for line in lines
         )
-        said.append(
+        notes.append(
             f"The thresholds are for alpha = {scientific(subject.alpha)}, less what "
             f"delta costs: {paid}."
         )
-    return tuple(said)
+    return tuple(notes)
 
 
 def _drawn(lines: list[_Line], words: _Words) -> Picture:
@@ -318,12 +321,12 @@ def _drawn(lines: list[_Line], words: _Words) -> Picture:
     return plot.picture(
         "".join(marks),
         title="Evidence as the game went on",
-        description=" ".join(_said(line) for line in lines)
+        description=" ".join(_described(line) for line in lines)
         + " The numbers are in the table that follows.",
     )
 
 
-def _said(line: _Line) -> str:
+def _described(line: _Line) -> str:
     evidence = line.course.evidence
     return (
         f"Against {line.against} it ends at {plain(float(evidence[-1]), 2)}, is "
@@ -333,16 +336,16 @@ def _said(line: _Line) -> str:
 
 
 def _shown(course: Course) -> list[int]:
-    """Return which points to draw: evenly many, and the highest and the lowest."""
+    """Return the points to draw: evenly spaced, and the highest and the lowest."""
     evidence = course.evidence
     extremes = {int(np.argmax(evidence)), int(np.argmin(evidence))}
-    return sorted({*thinned(len(evidence), _POINTS), *extremes})
+    return sorted({*thinned(len(evidence), _MOST_POINTS), *extremes})
 
 
 def _table(lines: list[_Line], words: _Words) -> Table:
     total = len(lines[0].course.evidence)
-    which = set(thinned(total, _ROWS))
-    # The highest decides where one may stop at any time.
+    which = set(thinned(total, _MOST_ROWS))
+    # The highest point decides if the game may stop at any time.
     which |= {int(np.argmax(line.course.evidence)) for line in lines}
     rows = []
     for i in sorted(which):

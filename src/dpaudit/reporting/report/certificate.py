@@ -1,8 +1,8 @@
-"""The figure of the whole curve: what the counts certify, and what is claimed.
+"""The figure of the whole curve: the certified and the claimed delta.
 
-A privacy claim is a curve: for every epsilon the smallest delta. Counts of right
-guesses certify, at all epsilons at once, how large delta must be at least. Where the
-claim's curve lies below that, it is refuted.
+A privacy claim is a curve: for every epsilon the smallest delta. Counts of correct
+guesses certify, at all epsilons at once, a lower bound on delta. If the claim's curve
+is below it anywhere, the claim is refuted.
 
 Reference: ``dpaudit.bounds.curve``; docs/explanation/exact-bound.md.
 """
@@ -25,12 +25,12 @@ __all__ = ["certificate_figure"]
 _HEADING = "The whole privacy curve"
 _POINTS = 161
 _ROWS = 9
-_NO_DELTA = 1e-6  # where the axis ends for a claim without delta
-_LEAST = 1e-16
+_NO_DELTA = 1e-6  # low end of the axis for a claim without delta
+_LEAST = 1e-16  # the least low end
 
 
 def certificate_figure(subject: Subject) -> Figure | LeftOut:
-    """Return the certificate of the counts against the claim's curve."""
+    """Return the figure of the counts' certificate and the claim's curve."""
     counts = subject.result.reading.counted
     if counts is None or subject.result.bound.method != ExactBound.method:
         return LeftOut(
@@ -116,18 +116,18 @@ def _accountant(subject: Subject) -> bool:
 
 def _caption(subject: Subject, *, enters: bool) -> tuple[str, ...]:
     if enters:
-        seen = "Here the claim's line enters it: the claim is refuted."
+        reading = "Here the claim's line enters it: the claim is refuted."
     elif subject.result.claim_test.refuted:
-        seen = (
+        reading = (
             "The claim's line stays out of it: no point of the claim is refuted by "
             "itself, but several points of its curve are together."
         )
     else:
-        seen = "The claim's line stays out: these guesses do not refute the claim."
+        reading = "The claim's line stays out: these guesses do not refute the claim."
     return (
         "A mechanism's privacy is a curve: for every epsilon the smallest delta. The "
-        "true curve does not enter the shaded area, except with chance at most alpha "
-        f"= {scientific(subject.alpha)} for all epsilon together. {seen}",
+        "true curve does not enter the shaded area, except with probability at most "
+        f"alpha = {scientific(subject.alpha)} for all epsilon together. {reading}",
     )
 
 

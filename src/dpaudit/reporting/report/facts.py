@@ -15,7 +15,7 @@ from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.numbers import count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
 
-_KEY = 3  # facts that the verdict turns on
+_KEY_FACTS = 3  # facts that the verdict depends on
 
 __all__ = [
     "Fact",
@@ -43,26 +43,26 @@ class Reference:
 
 
 def object_facts(subject: Subject, auditor: str) -> tuple[Fact, ...]:
-    """Return what was audited, by which digest it is known, and who ran the audit."""
-    result, found = subject.result, []
+    """Return the framework, the digest of the weights, and who ran the audit."""
+    result, rows = subject.result, []
     if framework := result.design.setting.framework:
-        found.append(Fact(name="Trained with", value=framework))
+        rows.append(Fact(name="Trained with", value=framework))
     if digest := result.training and result.training.weights_sha256:
-        found.append(Fact(name="SHA-256 of the weights", value=digest))
+        rows.append(Fact(name="SHA-256 of the weights", value=digest))
     if auditor:
-        found.append(Fact(name="Audited by", value=auditor))
-    return tuple(found)
+        rows.append(Fact(name="Audited by", value=auditor))
+    return tuple(rows)
 
 
 def key_facts(subject: Subject) -> tuple[Fact, ...]:
-    """Return what the verdict turns on: claim, bound, p-value."""
-    return facts(subject.result)[:_KEY]
+    """Return the facts that the verdict depends on: claim, bound, p-value."""
+    return facts(subject.result)[:_KEY_FACTS]
 
 
 def sanity_facts(
     findings: tuple[Finding, ...], unit: str | None = None
 ) -> tuple[Fact, ...]:
-    """Return the sanity checks: whether there was anything to see."""
+    """Return the sanity checks: whether the canaries had an effect."""
     return tuple(
         Fact(
             name="OK" if each.status is Status.PASSED else str(each.status),
@@ -73,15 +73,15 @@ def sanity_facts(
 
 
 def stage_facts(subject: Subject) -> tuple[Fact, ...]:
-    """Return faults and stages of a training run; nothing of another audit."""
+    """Return faults and stages of a training run; nothing for other audits."""
     return tuple(coverage_facts(subject.result))
 
 
 def more_facts(subject: Subject) -> tuple[Fact, ...]:
-    """Return what the bound is to be compared with, and what it was made from."""
+    """Return what to compare the bound with, and what it was computed from."""
     if subject.result.verdict is Verdict.INVALID_RUN:
         return ()
-    rest = facts(subject.result)[_KEY:]
+    rest = facts(subject.result)[_KEY_FACTS:]
     most = next(each for each in rest if each.key == "all_right")
     above = {"threat_model", "coins", "ceiling", "coverage", most.key}
     others = [each for each in rest if each.key not in above]
@@ -89,7 +89,7 @@ def more_facts(subject: Subject) -> tuple[Fact, ...]:
 
 
 def design_facts(subject: Subject) -> tuple[Fact, ...]:
-    """Return all that was fixed before the run."""
+    """Return everything that was fixed before the run."""
     design = subject.result.design
     return (
         Fact(name="canaries", value=count(design.canaries)),
@@ -103,7 +103,7 @@ def design_facts(subject: Subject) -> tuple[Fact, ...]:
 
 
 def setting_facts(subject: Subject) -> tuple[Fact, ...]:
-    """Return what the design holds for the record."""
+    """Return the setting of the design, which is for the record."""
     setting = subject.result.design.setting
     entries = encode(setting)
     notes, canaries = entries.pop("notes", {}), entries.pop("insertion", {})
@@ -120,7 +120,7 @@ def setting_facts(subject: Subject) -> tuple[Fact, ...]:
 
 
 def versions() -> tuple[Fact, ...]:
-    """Return the versions at work as the page is made."""
+    """Return the versions of the software that makes the page."""
     names = ["dpaudit", "numpy", "scipy"]
     names += [each for each in ("torch", "opacus", "jax") if each in sys.modules]
     return (
@@ -130,9 +130,9 @@ def versions() -> tuple[Fact, ...]:
 
 
 def references(subject: Subject) -> tuple[Reference, ...]:
-    """Return what to cite: the software, and what this audit rests on."""
+    """Return what to cite: the software, and the work that this audit depends on."""
     bound = subject.result.bound
-    found = [
+    cited = [
         Reference(
             what_for="this software",
             text="The dpaudit developers, dpaudit: audit differential privacy from one "
@@ -150,7 +150,7 @@ def references(subject: Subject) -> tuple[Reference, ...]:
         ),
     ]
     if subject.result.design.runs > 1:
-        found.append(
+        cited.append(
             Reference(
                 what_for="auditing in many runs",
                 text="M. Jagielski, J. Ullman and A. Oprea, Auditing Differentially "
@@ -159,7 +159,7 @@ def references(subject: Subject) -> tuple[Reference, ...]:
             )
         )
     else:
-        found.append(
+        cited.append(
             Reference(
                 what_for="auditing in one run",
                 text="T. Steinke, M. Nasr and M. Jagielski, Privacy Auditing with One "
@@ -167,14 +167,14 @@ def references(subject: Subject) -> tuple[Reference, ...]:
                 link="https://arxiv.org/abs/2305.08846",
             )
         )
-    return (*found, *_used(subject))
+    return (*cited, *_used(subject))
 
 
 def _used(subject: Subject) -> tuple[Reference, ...]:
-    """Return what else the result was made with, as far as it can be seen."""
-    training, found = subject.result.training, []
+    """Return what else the result was made with, as far as it is known."""
+    training, cited = subject.result.training, []
     if training is not None and training.family is not None:
-        found.append(
+        cited.append(
             Reference(
                 what_for="the Gaussian family",
                 text="J. Dong, A. Roth and W. J. Su, Gaussian Differential Privacy, "
@@ -183,7 +183,7 @@ def _used(subject: Subject) -> tuple[Reference, ...]:
             )
         )
     if subject.result.design.setting.framework == "Opacus":
-        found.append(
+        cited.append(
             Reference(
                 what_for="Opacus, which trained the model",
                 text="A. Yousefpour et al., Opacus: User-Friendly Differential Privacy "
@@ -191,7 +191,7 @@ def _used(subject: Subject) -> tuple[Reference, ...]:
                 link="https://arxiv.org/abs/2109.12298",
             )
         )
-    return tuple(found)
+    return tuple(cited)
 
 
 def _reach(subject: Subject) -> Fact:

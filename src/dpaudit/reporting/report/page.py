@@ -1,9 +1,9 @@
-"""The report: one page that says what an audit showed, and what it rests on.
+"""The report: one page with the result of an audit and what it depends on.
 
-The page is one file that asks for nothing else: no script, no font, no picture from
-elsewhere, and a policy in its head that forbids them. Pictures are inline SVG in the
-page's own colours, so that light, dark and paper work alike. Whatever a design or a
-remark holds is text and is escaped. The same result and date give the same bytes, as
+The page is one self-contained file: no script, no font, no picture from elsewhere, and
+a policy in its head that forbids them. Pictures are inline SVG in the page's own
+colours, so that they work in light and dark mode and on paper. The content of a design
+or a remark is text and is escaped. The same result and date give the same bytes, as
 long as the versions named in it are the same. Needs the extra ``report``.
 """
 
@@ -30,12 +30,16 @@ from dpaudit.reporting.report.certificate import certificate_figure
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
 from dpaudit.reporting.report.summary import summary_of
-from dpaudit.reporting.waterfall import explanation_rows, scale_of
+from dpaudit.reporting.waterfall import (
+    explanation_figure,
+    explanation_rows,
+    scale_of,
+)
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["check_extra", "report", "report_html"]
+__all__ = ["check_extra", "report", "report_html", "write_figures"]
 
 _SUFFIXES = (".html", ".htm")
 _FIGURES = (
@@ -61,15 +65,15 @@ def report(
 
     Args:
         result: What an audit returned, or ``dpaudit.evidence`` read from a file.
-        path: Where to; the suffix is .html or .htm. An existing file is replaced, in
-            one go.
-        transcript: Every guess, where the result does not hold it and it is at hand;
-            some figures need the order of the guesses.
-        explanation: Of this result, where more is known than the result says:
-            ``explain(result, mechanism=...)``.
+        path: The file to write, with suffix .html or .htm. An existing file is replaced
+            atomically.
+        transcript: Every guess, if available and not part of the result; some figures
+            need the order of the guesses.
+        explanation: An explanation of this result, if more is known than the result
+            holds: ``explain(result, mechanism=...)``.
         title: What was audited: a model, a run.
         auditor: Who ran the audit.
-        date: Of the page; today if not given.
+        date: Date of the page; today if not given.
 
     Raises:
         InvalidInputError: The suffix is another one, or the transcript is of another
@@ -109,6 +113,51 @@ def report(
     _files.write(path, page)
 
 
+@progress_note("drawing figures")
+def write_figures(
+    result: Result,
+    folder: str | Path,
+    *,
+    transcript: Transcript | None = None,
+    explanation: Explanation | None = None,
+) -> tuple[Path, ...]:
+    """Write each figure of the report as SVG and PDF, with legend and caption.
+
+    Args:
+        result: What an audit returned.
+        folder: The target folder; it is created if it does not exist.
+        transcript: Every guess, if the result does not hold it.
+        explanation: Of this result; made from it if not given.
+
+    Returns:
+        The files, named by the figures.
+    """
+    _validate.kind("result", result, Result)
+    _validate.path("folder", folder)
+    explanation = explain(result) if explanation is None else explanation
+    drawn = _figures(result, transcript)
+    figures = [each for each in drawn if isinstance(each, Figure)]
+    if explanation.steps:
+        figures.append(explanation_figure(explanation))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = []
+    for figure in figures:
+        for suffix in (".svg", ".pdf"):
+            path = Path(folder, figure.name + suffix)
+            figure.write(path)
+            written.append(path)
+    return tuple(written)
+
+
+def _figures(result: Result, transcript: Transcript | None) -> list[Figure | LeftOut]:
+    """Return the figures of a result, and why others are left out."""
+    subject = Subject.of(result, transcript)
+    invalid_run = result.verdict is Verdict.INVALID_RUN
+    # The other figures show the claim, about which an invalid run shows nothing.
+    drawn = (histogram_figure,) if invalid_run else _FIGURES
+    return [figure(subject) for figure in drawn]
+
+
 @progress_note("writing the report")
 def report_html(
     result: Result,
@@ -123,11 +172,11 @@ def report_html(
 
     Args:
         result: What an audit returned.
-        transcript: Every guess, where the result does not hold it.
-        explanation: Of this result; made from it if not given.
+        transcript: Every guess, if not part of the result.
+        explanation: An explanation of this result; made from it if not given.
         title: What was audited.
         auditor: Who ran the audit.
-        date: Of the page; today if not given.
+        date: Date of the page; today if not given.
     """
     _validate.kind("result", result, Result)
     _validate.kind("title", title, str)
@@ -138,9 +187,7 @@ def report_html(
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome
     invalid_run = word is Verdict.INVALID_RUN
-    # The others are drawn against the claim, of which a void audit says nothing.
-    drawn = (histogram_figure,) if invalid_run else _FIGURES
-    figures = [figure(subject) for figure in drawn]
+    figures = _figures(result, transcript)
     levels = explanation_rows(explanation)
     commitment = subject.result.commitment
     return template.render(
@@ -173,20 +220,20 @@ def report_html(
 
 
 def _together(figures: list[LeftOut]) -> dict[str, list[str]]:
-    """Return the figures that are left out, by the reason why."""
-    found: dict[str, list[str]] = {}
+    """Return the headings of the figures that are left out, by reason."""
+    headings: dict[str, list[str]] = {}
     for figure in figures:
-        found.setdefault(figure.why, []).append(figure.heading)
-    return found
+        headings.setdefault(figure.why, []).append(figure.heading)
+    return headings
 
 
 def check_extra() -> None:
-    """Refuse to go on without the extra, before anything is computed."""
+    """Raise an error if the extra is missing, before anything is computed."""
     _template()
 
 
 def _template() -> "jinja2.Template":
-    # Here, as the name is on the package's face, which needs no extra.
+    # Imported here, as ``report`` is in the package's interface, which needs no extra.
     try:
         import jinja2  # noqa: PLC0415
     except ImportError as error:
@@ -205,7 +252,7 @@ def _template() -> "jinja2.Template":
 
 
 def _shown(value: object) -> object:
-    """Return what may stand on a page: a file's text holds no control characters."""
+    """Return a value that a page may contain: text without control characters."""
     return printable(value) if type(value) is str else value
 
 

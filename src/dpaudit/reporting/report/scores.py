@@ -1,12 +1,13 @@
-"""The figures of the scores: how the two kinds of canaries differ, and how much.
+"""The figures of the scores: how included and excluded canaries differ.
 
-A score is what the guesser saw of a canary. The histogram shows those of included and
-excluded canaries side by side; the ROC curve shows, for every threshold, which share of
-either lies above it. A privacy claim limits how far the ROC curve of any one canary may
-rise: with a share ``x`` of false alarms, no more than what its trade-off curve leaves.
+A score is the guesser's evidence about a canary. The histogram shows the scores of
+included and excluded canaries side by side; the ROC curve shows, for every threshold,
+the share of either above it. A privacy claim limits the ROC curve of any one canary: at
+a false-positive rate ``x``, the true-positive rate is at most what the trade-off curve
+permits.
 
-Both are pictures. What is proved of the claim is the test's p-value, which pays for
-chance and for where one looks.
+Both are illustrations. The claim is tested by the p-value, which accounts for chance
+and for the choice of a threshold.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ __all__ = ["allowed", "histogram_figure", "roc_figure"]
 
 _SCORES = "Scores of the canaries"
 _ROC = "How well the scores tell canaries apart"
-_FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+_FALSE_POSITIVE_RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 _NO_SCORES = (
     "No scores were kept with this result: they are kept by audits of score tables and "
     "of training, not where a guesser hands in guesses alone."
@@ -36,7 +37,7 @@ _MOST_ROWS = 12
 
 
 def histogram_figure(subject: Subject) -> Figure | LeftOut:
-    """Return the histogram of scores, included beside excluded."""
+    """Return the histogram of the scores of included and excluded canaries."""
     scores = subject.result.scores
     if scores is None:
         return LeftOut(heading=_SCORES, why=_NO_SCORES)
@@ -58,7 +59,7 @@ def histogram_figure(subject: Subject) -> Figure | LeftOut:
 
 
 def roc_figure(subject: Subject) -> Figure | LeftOut:
-    """Return the ROC curve within what the claim allows."""
+    """Return the ROC curve with the region that the claim allows."""
     scores = subject.result.scores
     if scores is None:
         return LeftOut(heading=_ROC, why=_NO_SCORES)
@@ -85,18 +86,18 @@ def roc_figure(subject: Subject) -> Figure | LeftOut:
 
 
 def allowed(claim: Guarantee, false_alarms: float) -> float:
-    """Return the largest chance to detect that a claim leaves at a rate of alarms.
+    """Return the largest true-positive rate allowed at a false-positive rate.
 
     Example:
         >>> from dpaudit import PureDP
         >>> round(allowed(PureDP(epsilon=1.0), 0.1), 4)
         0.2718
     """
-    return _edge(0.0, lambda chance: claim.complement_inverse(chance) <= false_alarms)
+    return _edge(0.0, lambda power: claim.complement_inverse(power) <= false_alarms)
 
 
 def _edge(low: float, allows: Callable[[float], bool]) -> float:
-    """Return the largest chance to detect, from one that is allowed up to 1."""
+    """Return the largest allowed true-positive rate, from an allowed one up to 1."""
     high = 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -132,7 +133,7 @@ def _histogram(scores: ScoreSummary) -> Picture:
 def _outline(
     edges: tuple[float, ...], counts: tuple[int, ...]
 ) -> tuple[list[float], list[float]]:
-    """Return the steps round the bars of a histogram, up from 0 and down to it."""
+    """Return the outline of the bars of a histogram, from 0 and back to 0."""
     xs = [edge for edge in edges for _ in range(2)]
     ys = [0.0, *(float(each) for each in counts for _ in range(2)), 0.0]
     return xs, ys
@@ -165,13 +166,13 @@ def _roc(scores: ScoreSummary, claim: Guarantee) -> Picture:
 
 
 def _lowest_rate(scores: ScoreSummary) -> float:
-    """Return the power of ten below the share of one canary, on both axes."""
+    """Return the largest power of ten that is at most the share of one canary."""
     fewest = max(10, min(sum(scores.included), sum(scores.excluded)))
     return float(10.0 ** -ceil(log10(fewest)))
 
 
 def _bins(scores: ScoreSummary) -> Table:
-    """Return the counts, several bins to a row where there are many."""
+    """Return the counts, several bins to a row if there are many."""
     bins = len(scores.included)
     each = -(-bins // _MOST_ROWS)
     rows = []
@@ -197,7 +198,7 @@ def _rates(scores: ScoreSummary, claim: Guarantee) -> Table:
                 f"{float(np.interp(share, *_upper(x, y))):.1%}",
                 f"{allowed(claim, share):.1%}",
             )
-            for share in _FALSE_ALARMS
+            for share in _FALSE_POSITIVE_RATES
         ),
     )
 
@@ -205,6 +206,6 @@ def _rates(scores: ScoreSummary, claim: Guarantee) -> Table:
 def _upper(
     x: NDArray[np.float64], y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the highest point over each place, as interpolation asks for."""
+    """Return the highest point at each x, as interpolation requires."""
     places, last = np.unique(x[::-1], return_index=True)
     return places, y[::-1][last]

@@ -1,4 +1,4 @@
-"""What a report is about: a result, and its transcript."""
+"""The subject of a report: a result, and its transcript."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -22,11 +22,11 @@ NO_ORDER: Final = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A result, and every guess if they are at hand.
+    """A result, with its transcript if available.
 
     Attributes:
-        result: What is reported.
-        transcript: Every guess, if it is at hand.
+        result: The result to report.
+        transcript: Every guess; None if not available.
     """
 
     result: Result
@@ -35,22 +35,22 @@ class Subject:
     @classmethod
     def of(cls, result: Result, transcript: Transcript | None) -> Self:
         """Return the subject; refuse a transcript of another game."""
-        found = result.transcript if transcript is None else transcript
-        if found is not None and found.design != result.design:
+        guesses = result.transcript if transcript is None else transcript
+        if guesses is not None and guesses.design != result.design:
             raise InvalidInputError(
                 "the transcript was recorded under another design than the result's; "
                 "pass the transcript of this audit, or none"
             )
-        return cls(result=result, transcript=found)
+        return cls(result=result, transcript=guesses)
 
     @property
     def delta(self) -> float:
-        """Where the bound is stated."""
+        """The delta of the bound."""
         return self.result.bound.delta
 
     @property
     def alpha(self) -> float:
-        """Chance of being wrong."""
+        """Probability that the bound is wrong."""
         return self.result.bound.alpha
 
     @property
@@ -64,10 +64,10 @@ class Subject:
         return self.result.bound.epsilon_lower
 
     def reach(self, *others: float) -> float:
-        """Return an end for an axis of epsilon that shows what can be shown.
+        """Return the high end of an axis of epsilon.
 
-        It takes in the claim, unless that is so far above all that was found that
-        nothing else would be seen.
+        It includes the claim, unless that is so far above the other values that nothing
+        else would be visible.
         """
         near = [v for v in (self.found, *others) if isfinite(v)]
         widest = 4 * max([*near, 0.25])
@@ -76,7 +76,7 @@ class Subject:
 
 
 def right_in_order(transcript: Transcript) -> NDArray[np.bool_]:
-    """Return which guesses were right, in their order; one not made counts as wrong."""
+    """Return which guesses were correct, in order; one not made counts as wrong."""
     made = transcript.guess != 0
     right = np.zeros(transcript.design.guesses, bool)
     right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]

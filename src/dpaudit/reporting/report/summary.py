@@ -1,9 +1,9 @@
-"""The executive summary: what a decision needs of a result, on half a page.
+"""The executive summary: what a decision needs from a result, on half a page.
 
-It answers five questions of somebody who decides: what was claimed, what was found,
-what could still be wrong, what to do, and what to ask. Everything in it follows from
-the result by rules; an audit never proves a claim, so the best advice it can give is
-to accept a claim as far as other evidence supports it.
+It answers five questions: what was claimed, what was found, what could still be wrong,
+what to do, and what to ask. Everything in it follows from the result by rules; an audit
+never proves a claim, so the best advice it can give is to accept a claim as far as
+other evidence supports it.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _WEAKER: Final = (ThreatModel.FINAL_MODEL, ThreatModel.ALL_ITERATES)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a decision needs.
+    """The summary of a result for a decision.
 
     Attributes:
         claims: Every number that is called epsilon, and why they differ.
@@ -36,7 +36,7 @@ class Summary:
         doubts: What could still be wrong.
         action: Accept, ask or reject.
         because: What to do, in sentences.
-        questions: What to ask whoever makes the claim.
+        questions: What to ask the author of the claim.
     """
 
     claims: tuple[Fact, ...]

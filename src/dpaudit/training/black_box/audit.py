@@ -1,51 +1,51 @@
-"""An audit of training from outside: canary records in, the final model out.
+"""Black-box audit of training: canary records in, the final model out.
 
-Each canary is a record. Its coin decides, in secret, whether it is in the training set.
+Each canary is a record. Its secret coin flip decides whether it is in the training set.
 Training may be anything; the guesser sees the final model, and scores every canary,
 included or not, by its loss. The highest scores are guessed "included" and the lowest
-"not", and guesses meet coins by the canaries' ids.
+"not", and guesses are matched to coins by the canaries' ids.
 
-**What the claim must cover.** The bound needs that the whole way from the training set
-to the final model is private with respect to each coin, whatever the others are. What a
-coin changes decides which adjacency that is.
+**What the claim must cover.** The bound requires the whole procedure from the training
+set to the final model to be private with respect to each coin, whatever the others are.
+The effect of a coin decides the adjacency.
 
-- *Left out* (no fillers): an excluded canary is nowhere, a difference of one record
-  that is there or not: add-remove. The number of records is then the data's plus the
-  number of ones among the coins, and whatever is computed from that number is computed
-  from the coins: the sample rate, the steps of an epoch, the expected batch size that
-  gradients are divided by, a schedule. An accountant's claim is for a given rate and a
-  given number of steps. It speaks of neighbouring data sets that share both, and says
-  nothing where one record more changes either of them. So fix all of them beforehand
-  from a public number, for instance the size of the data plus half of the canaries. A
-  refutation without that may be about the count, which training did reveal. Nor may
-  the law of the output depend on the order of the records, for a record more moves all
-  that follow; Poisson sampling and shuffling see to that.
-- *Replaced* (with ``fillers``): an excluded canary makes room for a filler in the same
-  place, so no count ever depends on a coin: replace-one. An epsilon for add-remove is
-  not one for replace-one; an (epsilon, delta) for the first implies
+- *Left out* (no fillers): an excluded canary is absent, a difference of one record:
+  add-remove. The number of records is then that of the data plus the number of included
+  canaries, so whatever is computed from it depends on the coins: the sampling rate, the
+  steps of an epoch, the expected batch size that gradients are divided by, a schedule.
+  An accountant's claim is for a given rate and a given number of steps. It covers
+  neighbouring data sets that share both, and nothing where one more record changes
+  either of them. So fix all of them beforehand from a public number, for instance the
+  size of the data plus half of the canaries. Without that, a refutation may be about
+  the count, which training did reveal. Nor may the distribution of the output depend on
+  the order of the records, because one more record moves all that follow; Poisson
+  sampling and shuffling ensure this.
+- *Replaced* (with ``fillers``): a filler takes the place of an excluded canary, so no
+  count ever depends on a coin: replace-one. An epsilon for add-remove is not one for
+  replace-one; an (epsilon, delta) for the first implies
   ``(2 epsilon, (1 + e^epsilon) delta)`` for the second, and no smaller epsilon in
   general.
 
-- *Blank* (fillers that are ``Blank``): in the place of an excluded canary is a record
-  that teaches nothing, such as a text without labels. No count of records depends on a
-  coin, and to a sum of clipped gradients it is as if the canary had been left out:
-  add-remove. A training that counts what is learned in a batch, and divides by it, sees
-  the difference; so it does between real records, which is a fault of its own.
+- *Blank* (fillers that are ``Blank``): a record that teaches nothing, such as a text
+  without labels, takes the place of an excluded canary. No count of records depends on
+  a coin, and to a sum of clipped gradients the canary is as good as left out:
+  add-remove. Training that counts what is learned in a batch and divides by it sees the
+  difference; it also does so between real records, which is a fault of its own.
 
-In all, whatever else looks at the training set belongs to it too: features scaled by
-its mean, records dropped for being odd, a stop that its losses decide.
+In all cases the procedure includes whatever else reads the training set: features
+scaled by its mean, outliers that are dropped, early stopping by its losses.
 
-**What is not seen.** Clipping, noise and sampler are run through with real records, so
+**What is not detected.** Real records pass through sampling, clipping and noise, so
 bugs in any of them can show; but a real record rarely has the worst gradient, and a
-final model hides most of what its iterates showed. A black-box audit of honest DP-SGD
-therefore finds far less than the accountant allows (Nasr et al.), and silence is no
-proof. Where guesses are no better than chance the audit is inconclusive, unless control
-records (``Controls``) show that scores can tell. For more power audit the sums:
-``dpaudit.training.opacus``.
+final model hides most of what its iterates reveal. The bound from a black-box audit of
+correct DP-SGD is therefore far below the accountant's epsilon (Nasr et al.), and not
+detecting a violation proves nothing. Where guesses are no better than chance the audit
+is inconclusive, unless control records (``Controls``) show that scores can reveal
+membership. For more power audit the sums: ``dpaudit.training.opacus``.
 
 Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846 (one run, many
 canaries); Nasr, Song, Thakurta, Papernot and Carlini, https://arxiv.org/abs/2101.04535
-(what observers of the final model and of all iterates find).
+(adversaries that see the final model or all iterates).
 """
 
 import hashlib
@@ -88,15 +88,15 @@ _NOT_EXERCISED = (
 
 @final
 class BlackBoxAudit:
-    """Audits one training by its final model.
+    """Audits one training run by its final model.
 
     A second object with the same canaries, design and key is the same audit, so the
     model may be scored and judged in another process than it was trained in.
 
     Attributes:
-        design: The design that is committed to: the one given, against an observer of
-            the final model, with the digests of the canaries (fillers, controls).
-        commitment: To be published before the run.
+        design: The committed design: the one given, with the threat model of a final
+            model and the digests of the canaries (fillers, controls).
+        commitment: Publish it before the run.
 
     Example:
         See ``examples/black_box.py``; around any training::
@@ -124,12 +124,12 @@ class BlackBoxAudit:
         Args:
             canaries: Pairs (input, target), public, the same at every reading. None of
                 them may be in the data that is always trained on, or an excluded
-                canary would be trained on all the same: see ``set_aside``.
+                canary would be trained on anyway: see ``set_aside``.
             design: Fixed beforehand; its rules are ``OneRun`` or ``Ranking``.
             key: The secret of this run; never use one twice.
-            fillers: What stands in the place of an excluded canary: one record for
-                each, or a single one for all; ``Blank`` if it teaches nothing. Nothing
-                if left out.
+            fillers: Replacements for excluded canaries: one record for each, or a
+                single one for all; ``Blank`` if it teaches nothing. If left out,
+                excluded canaries are not replaced.
             controls: Public records that show whether scores can tell what was trained
                 on. Without them, an audit whose guesses are no better than chance is
                 inconclusive.
@@ -142,11 +142,11 @@ class BlackBoxAudit:
         self._judged: tuple[CanaryScores, Result] | None = None
 
     def included(self) -> Dataset[Record]:
-        """Return what the coins put into the training set. Secret, as the coins are.
+        """Return the records to add to the training set. Secret, as the coins are.
 
-        Without fillers these are the included canaries; how many is secret too. With
-        fillers there is a record for each canary, itself or its filler. Controls come
-        last, so that whatever cuts the training set short is noticed by them.
+        Without fillers these are the included canaries; their number is secret too.
+        With fillers there is a record for each canary, itself or its filler. Controls
+        come last, so that they reveal a truncated training set.
         """
         if self._controls is None:
             return self._included()
@@ -198,10 +198,10 @@ class BlackBoxAudit:
         )
 
     def finish(self, scores: CanaryScores) -> Result:
-        """Join scores to coins by id, guess, and judge.
+        """Match scores to coins by id, guess, and test the claim.
 
-        Equal scores are ranked by lot, from the key. An audit is judged once: its alpha
-        pays for one set of scores.
+        Ties are broken at random, from the key. An audit is judged once: its alpha
+        covers one set of scores.
 
         Args:
             scores: Of this audit's canaries, each once, in any order.
@@ -220,12 +220,12 @@ class BlackBoxAudit:
         return self._judged[1]
 
     def each(self, scores: CanaryScores) -> tuple[CanaryGuess, ...]:
-        """Return what was guessed of each canary, by id; after ``finish``.
+        """Return the guess about each canary, by id; after ``finish``.
 
-        The rows hold the coins, which are secret until nobody guesses any more.
+        The rows contain the coins, which are secret until all guesses are made.
 
         Args:
-            scores: Those that were judged.
+            scores: Those passed to ``finish``.
         """
         if self._judged is None or self._judged[0] is not scores:
             raise InvalidRunError(
@@ -243,7 +243,7 @@ class BlackBoxAudit:
         return guesses_of(values, bits, which, guessed)
 
     def _result(self, scores: CanaryScores) -> Result:
-        # By id, so that neither rows nor lots depend on the order they came in.
+        # By id, so that neither rows nor tie-breaking depend on their order.
         order = np.argsort(scores.ids)
         coins = Coins(key=self._key, count=self.design.canaries)
         values = scores.values[order]
@@ -269,18 +269,18 @@ class BlackBoxAudit:
         )
 
     def _promised(self) -> tuple[str, ...]:
-        """Return what is believed of fillers."""
+        """Return what the audit assumes about fillers and does not test."""
         if not isinstance(self._fillers, Blank):
             return ()
         return ("whether training on a blank record leaves all others as they are",)
 
     def _fixed(self) -> Setting:
-        """Return what identifies the records, as they are now."""
+        """Return the digests of the records, as they are now."""
         controls = self._controls
         if controls is None:
             return digests(self._canaries, self._fillers)
-        found = digests(self._canaries, self._fillers, controls.records)
-        return replace(found, controls_repeats=controls.repeats)
+        setting = digests(self._canaries, self._fillers, controls.records)
+        return replace(setting, controls_repeats=controls.repeats)
 
     def _check(self, scores: CanaryScores) -> None:
         if not isinstance(scores, CanaryScores):
@@ -347,7 +347,7 @@ def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -
 
 
 def _completed(design: Design, found: Setting) -> Design:
-    """Return the design with what else is fixed: who looks, and which records."""
+    """Return the design with its threat model and the digests of the records."""
     for name in _RECORDS:
         stated, value = getattr(design.setting, name), getattr(found, name)
         if None not in (stated, value) and stated != value:

@@ -2,23 +2,23 @@
 
 Which records are canaries is public and fixed before the run; only whether each was
 trained on is secret. Any data set of pairs (input, target) will do. Two functions
-choose canaries from data that one has, by a public seed:
+choose canaries from existing data, by a public seed:
 
-- ``mislabelled``: copies of records with a wrong label. The originals stay where they
-  are: a canary is one record more. Nothing but memory explains a wrong label, so these
-  are remembered more visibly than natural records.
-- ``set_aside``: records of the data themselves. They are taken out of the data, and the
-  coins put some of them back. Left in the data, an excluded canary would have been
-  trained on all the same: the audit would stay valid (two copies or one is a
-  difference of one record) but find next to nothing.
+- ``mislabelled``: copies of records with a wrong label. The originals stay in the data:
+  a canary is an additional record. Only memorisation explains a wrong label, so these
+  leave a clearer trace than natural records.
+- ``set_aside``: records of the data themselves. They are removed from the data, and the
+  coins put some of them back. Left in the data, an excluded canary would be trained on
+  anyway: the audit would stay valid (two copies or one is a difference of one record)
+  but have almost no power.
 
-A *blank* record teaches nothing: its loss is zero whatever the model, as that of a text
-none of whose tokens has a label. In the place of an excluded canary it keeps the number
-of records, and adds nothing to a sum of gradients.
+A *blank* record teaches nothing: its loss is zero whatever the model, as for a text
+none of whose tokens has a label. In place of an excluded canary it preserves the number
+of records and adds nothing to a sum of gradients.
 
 A data set is identified by the SHA-256 of its records, in order. It is part of the
-design that is committed to, so canaries cannot be exchanged after the run, and a data
-set that gives another record at every reading is noticed.
+committed design, so canaries cannot be exchanged after the run, and a data set that
+returns a different record at each reading is noticed.
 """
 
 import hashlib
@@ -54,9 +54,9 @@ def mislabelled(
     Args:
         dataset: Pairs of an input and a label from 0 to ``classes - 1``. Training on it
             as well is fine: a canary is an additional record.
-        count: How many canaries; no record is used twice.
-        classes: How many labels there are.
-        seed: Public; decides which records and which wrong labels.
+        count: Number of canaries; no record is used twice.
+        classes: Number of labels.
+        seed: Public; selects the records and their wrong labels.
 
     Example:
         >>> from torch.utils.data import TensorDataset
@@ -82,8 +82,8 @@ def set_aside(
 
     Args:
         dataset: Pairs of an input and a target.
-        count: How many canaries.
-        seed: Public; decides which records.
+        count: Number of canaries.
+        seed: Public; selects the records.
 
     Example:
         >>> from torch.utils.data import TensorDataset
@@ -99,7 +99,7 @@ def set_aside(
 
 @final
 class _Mislabelled(Dataset[Record]):
-    """Some records of a data set, each label moved on by a fixed number."""
+    """Some records of a data set, each label shifted cyclically by a fixed number."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Mislabelled(Dataset[Record]):
                 f"{self._classes - 1} for classes={self._classes}, got {label!r}"
             )
         wrong = (number + int(self._moves[index])) % self._classes
-        # Of the same kind as the original, so that both fit into one batch.
+        # Of the same type as the original, so that both fit into one batch.
         if isinstance(label, torch.Tensor):
             return value, torch.full_like(label, wrong)
         if isinstance(label, np.ndarray):
@@ -156,11 +156,10 @@ def _chosen(
 
 @final
 class Blank(Dataset[Record]):
-    """Fillers that teach nothing, so that a canary they stand for was left out.
+    """Fillers that teach nothing, so that replacing a canary amounts to leaving it out.
 
-    The promise is yours: the training must give such a record no gradient of its own,
-    and it must change no other record's. ``BlackBoxAudit.score`` looks that its loss
-    is zero.
+    You must ensure that such a record has no gradient of its own in training and does
+    not change any other record's. ``BlackBoxAudit.score`` checks that its loss is zero.
 
     Attributes:
         records: Pairs (input, target), one for each canary or one for all.
@@ -181,7 +180,7 @@ def digests(
     fillers: Dataset[Record] | None,
     controls: Dataset[Record] | None = None,
 ) -> Setting:
-    """Return what identifies the records; refuse those that should differ and do not.
+    """Return the records' digests; refuse records that should differ and do not.
 
     A canary must not equal its filler, and no control another record of the audit.
     """
@@ -224,7 +223,7 @@ def _check_controls(shown: list[bytes], others: set[bytes]) -> None:
 
 
 def _digest(name: str, index: int, record: Any) -> bytes:  # noqa: ANN401
-    """Return the SHA-256 of a record's values, kinds and shapes."""
+    """Return the SHA-256 of a record's values, types and shapes."""
     digest = hashlib.sha256()
     for part in as_pair(name, index, record):
         try:
@@ -248,7 +247,7 @@ def _together(found: list[bytes]) -> str:
 
 
 def size(name: str, dataset: Dataset[Any]) -> int:
-    """Return how many records a data set has; refuse one that does not say."""
+    """Return the number of records in a data set; refuse one without a length."""
     try:
         return len(cast("Any", dataset))
     except TypeError as error:
@@ -259,7 +258,7 @@ def size(name: str, dataset: Dataset[Any]) -> int:
 
 
 def as_pair(name: str, index: int, record: Any) -> Record:  # noqa: ANN401
-    """Return a record as the pair that it must be."""
+    """Return a record as a pair; refuse anything else."""
     if not isinstance(record, tuple | list) or len(record) != 2:
         raise InvalidInputError(
             f"{name}[{index}] must be a pair (input, target), got "

@@ -1,8 +1,8 @@
-"""Canary by canary: what was guessed of each, and whether it was right.
+"""The guess about each canary, and whether it was correct.
 
-A bound is about all canaries together. Whoever must explain it is asked about single
-ones: which record was that, and how did the model give it away? No row by itself shows
-anything, since half of all guesses would be right by chance.
+A bound is about all canaries together. To explain it, one needs single ones: which
+record was that, and how did the model reveal it? No row by itself is evidence, since
+half of all guesses would be correct by chance.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class CanaryGuess:
     """One canary of an audit that was judged.
 
     Attributes:
-        id: Its place in the canaries' data set.
-        included: Whether it was trained on, as its coin said.
-        score: How much the final model speaks for that.
-        guessed: Whether it was guessed to be included; None if nothing was guessed.
+        id: Its index in the canaries' data set.
+        included: Whether its coin flip included it in training.
+        score: Its score by the final model, higher where that is more likely.
+        guessed: Whether it was guessed to be included; None for an abstention.
 
     Example:
         >>> CanaryGuess(id=7, included=True, score=0.5, guessed=False).right
@@ -37,7 +37,7 @@ class CanaryGuess:
 
     @property
     def right(self) -> bool | None:
-        """Whether the guess was right; None if there was none."""
+        """Whether the guess was correct; None if there was none."""
         return None if self.guessed is None else self.guessed == self.included
 
 
@@ -50,15 +50,15 @@ def guesses_of(
     """Return a row for each canary, by its number.
 
     Args:
-        values: The score of each.
-        included: Whether each was.
-        which: Those that were guessed.
-        guessed: As what.
+        values: The score of each canary.
+        included: Whether each was trained on.
+        which: The canaries that were guessed about.
+        guessed: Whether each of these was guessed to be included.
     """
-    said = dict(zip(which.tolist(), guessed.tolist(), strict=True))
+    guess = dict(zip(which.tolist(), guessed.tolist(), strict=True))
     return tuple(
-        CanaryGuess(id=i, included=there, score=score, guessed=said.get(i))
-        for i, (there, score) in enumerate(
+        CanaryGuess(id=i, included=trained, score=score, guessed=guess.get(i))
+        for i, (trained, score) in enumerate(
             zip(included.tolist(), values.tolist(), strict=True)
         )
     )

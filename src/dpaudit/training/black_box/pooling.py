@@ -1,11 +1,11 @@
-"""Several scores of a canary made one, by a rule that is learned from held-out records.
+"""Combine several scores of a canary into one, by a rule learned from held-out records.
 
-What a model says of a record is often more than one number: the gain of each token, its
-loss, its part in the weights. How to weigh them depends on the training, so it is
-learned in the run itself, from records like the canaries of which everybody knows
-whether they were trained on: a half of them, by a public seed. The canaries' coins are
-not touched, and whatever is learned is a function of the output and of what is public:
-the audit stays valid, and a poor fit only guesses poorly.
+A model often gives several numbers for a record: the gain of each token, its loss, its
+part in the weights. Their best weights depend on the training, so they are learned in
+the run itself, from records like the canaries whose membership is public: a half of
+them, drawn by a public seed, is trained on. The canaries' coins are not used, and the
+learned rule is a function of the output and of public data: the audit stays valid, and
+a poor fit only guesses poorly.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ __all__ = ["HeldOut", "pooled_scores"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Records to learn from, half of them trained on, as everybody may know.
+    """Records to learn from, half of them trained on; which half is public.
 
     Attributes:
         records: Pairs (input, target) like the canaries, none of them a canary or in
             the data that is always trained on (``set_aside`` divides one set).
-        seed: Public; decides which half.
+        seed: Public; selects the half.
 
     Example:
         >>> import torch
@@ -54,27 +54,28 @@ class HeldOut:
             raise InvalidInputError("there must be two held-out records or more")
 
     def trained(self) -> NDArray[np.bool_]:
-        """Return which of them are trained on."""
+        """Return which of the records are trained on."""
         count = size("records", self.records)
         order = np.random.default_rng(self.seed).permutation(count)
         return np.asarray(order < (count + 1) // 2)
 
     def included(self) -> Dataset[Record]:
-        """Return what they add to the training set."""
+        """Return the records to add to the training set."""
         return Subset(self.records, np.flatnonzero(self.trained()).tolist())
 
 
 def pooled_scores(
     features: ArrayLike, *, held_out: ArrayLike, trained: ArrayLike
 ) -> NDArray[np.float64]:
-    """Return one score for each canary, by what held-out records teach.
+    """Return one score for each canary, by a rule learned from held-out records.
 
-    A logistic regression, held back by one imagined record against each feature.
+    The rule is a logistic regression, regularised by one imagined record against each
+    feature.
 
     Args:
-        features: What the final model says of each canary, a row each, such as
-            ``token_gains``; a number that is missing says nothing.
-        held_out: The same of the held-out records.
+        features: Features of each canary from the final model, a row each, such as
+            ``token_gains``; a missing number (NaN) counts as the mean.
+        held_out: The same for the held-out records.
         trained: Which of these were trained on.
 
     Example:
@@ -99,10 +100,10 @@ def pooled_scores(
         raise InvalidInputError(
             "of the held-out records some must be trained on, and some not"
         )
-    there = ~np.isnan(taught)
-    count = np.maximum(there.sum(0), 1)
-    centre = np.where(there, taught, 0.0).sum(0) / count
-    away = np.where(there, taught - centre, 0.0)
+    present = ~np.isnan(taught)
+    count = np.maximum(present.sum(0), 1)
+    centre = np.where(present, taught, 0.0).sum(0) / count
+    away = np.where(present, taught - centre, 0.0)
     scale = np.sqrt((away**2).sum(0) / count)
     scale[scale == 0] = 1.0
     weights = fit_logistic(away / scale, np.where(known, 1.0, -1.0))
@@ -111,10 +112,10 @@ def pooled_scores(
 
 
 def _table(name: str, given: Any) -> NDArray[np.float64]:  # noqa: ANN401
-    found = np.asarray(given, np.float64)
-    if found.ndim != 2 or np.any(np.isinf(found)):
+    table = np.asarray(given, np.float64)
+    if table.ndim != 2 or np.any(np.isinf(table)):
         raise InvalidInputError(
             f"{name} must be a row of finite numbers for each record, got shape "
-            f"{found.shape}"
+            f"{table.shape}"
         )
-    return found
+    return table

@@ -1,20 +1,20 @@
 """Scores of canaries by the final model: each record's loss against a reference.
 
-A record that was trained on has a lower loss than it would have had. What it would have
-had is not known; a reference stands for it, and the score is the reference's loss less
-the model's, higher where "included" is more likely. As reference serve the model before
-training or one trained on other data (an ``nn.Module``), the mean loss over all other
-labels of the same model (``OtherLabels``), or nothing.
+A record that was trained on has a lower loss than it would have had otherwise. That
+loss is unknown; a reference estimates it, and the score is the reference's loss less
+the model's, higher where "included" is more likely. The reference is the model before
+training or one trained on other data (an ``nn.Module``), the same model's mean loss
+over all other labels (``OtherLabels``), or nothing.
 
-Any score is valid that is made of the output and of what is public; a better reference
-makes it stronger, none makes it wrong. The one thing that a reference must not be is a
-model that saw the coins: trained on the included canaries it would be a second output,
-for which the claim of one run does not speak.
+Any score is valid that depends only on the output and on public data; a better
+reference gives more power, and none makes the score invalid, except a model that saw
+the coins: trained on the included canaries, it would be a second output, which the
+claim for one run does not cover.
 
 Scoring needs no key and may run where no coin is known. A bare list of scores could
-then meet the coins in the wrong order, or meet those of another run, and nobody would
-see it. So in ``CanaryScores`` every score carries its canary's id, all of them carry
-the commitment of their audit, and neither can be changed afterwards.
+then be matched to the coins in the wrong order, or to those of another run, unnoticed.
+So in ``CanaryScores`` every score carries its canary's id, all of them carry the
+commitment of their audit, and neither can be changed afterwards.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ class OtherLabels:
     """The reference is the mean loss of the same model over all other labels.
 
     Attributes:
-        classes: How many labels there are; targets are whole numbers below it.
+        classes: Number of labels; targets are whole numbers below it.
     """
 
     classes: int
@@ -75,10 +75,10 @@ class CanaryScores:
 
     Attributes:
         ids: The canaries, numbered from 0 as in their data set.
-        values: How much the model speaks for "included", on any scale.
+        values: Scores, higher where "included" is more likely, on any scale.
         commitment: Of the audit that the scores belong to.
         controls: The scores of the audit's control records, in the order of their data
-            set; empty without any.
+            set; empty if there are none.
 
     Example:
         >>> scores = CanaryScores(
@@ -119,32 +119,32 @@ class CanaryScores:
 
 
 def _ids(ids: NDArray[np.int64] | Sequence[int]) -> NDArray[np.int64]:
-    found = np.asarray(ids)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+    array = np.asarray(ids)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidInputError(
             "ids must be a list of whole numbers, the canaries' places in their data "
-            f"set, got {found.dtype} of shape {found.shape}"
+            f"set, got {array.dtype} of shape {array.shape}"
         )
-    if len(np.unique(found)) < len(found):
+    if len(np.unique(array)) < len(array):
         raise InvalidInputError(
             "an id appears twice: each canary has one coin and one score"
         )
-    return _read_only(found.astype(np.int64))
+    return _read_only(array.astype(np.int64))
 
 
 def _values(name: str, values: NDArray[Any] | Sequence[float]) -> NDArray[np.float64]:
-    found = np.asarray(values)
-    if found.ndim != 1 or found.dtype.kind not in "fiub":
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiub":
         raise InvalidInputError(
-            f"{name} must be a list of numbers, got {found.dtype} of shape "
-            f"{found.shape}"
+            f"{name} must be a list of numbers, got {array.dtype} of shape "
+            f"{array.shape}"
         )
-    if np.any(np.isnan(found)):
+    if np.any(np.isnan(array)):
         raise InvalidInputError(
-            f"{name}[{np.flatnonzero(np.isnan(found))[0]}] is not a number; replace a "
+            f"{name}[{np.flatnonzero(np.isnan(array))[0]}] is not a number; replace a "
             "missing score by one that does not depend on the coin, such as the median"
         )
-    return _read_only(found.astype(np.float64))
+    return _read_only(array.astype(np.float64))
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -164,14 +164,14 @@ def score_canaries(
 ) -> CanaryScores:
     """Score canaries by the loss of the final model against a reference.
 
-    The model is evaluated (dropout off, batch statistics frozen, no gradients) and left
-    as it was, every submodule in its own mode.
+    The model is evaluated (dropout off, batch statistics frozen, no gradients), and
+    every submodule is returned to its previous mode.
 
     Args:
         model: The final model; its output is a tensor with a row per record.
         canaries: All canaries, included or not.
         loss: Called with the output and the target of one record at a time, as batches
-            of one; so the mean or the sum over the batch is that record's loss.
+            of one, so that the mean or the sum over the batch is that record's loss.
         reference: A model that never saw the coins, ``OtherLabels``, or None.
         commitment: Of the audit that the scores are for.
         batch_size: How many records the model sees at once.
@@ -185,8 +185,8 @@ def score_canaries(
 
     def scores_of(name: str, records: Dataset[Record]) -> NDArray[np.float64]:
         batches = _batches(name, records, batch_size)
-        found = [_scores(model, reference, loss, batch) for batch in batches]
-        _check_finite(name, scores := np.concatenate(found))
+        parts = [_scores(model, reference, loss, batch) for batch in batches]
+        _check_finite(name, scores := np.concatenate(parts))
         return scores
 
     values = scores_of("canaries", canaries)
@@ -223,20 +223,20 @@ def _losses(
     loss: Loss, outputs: torch.Tensor, targets: torch.Tensor
 ) -> NDArray[np.float64]:
     targets = targets.to(outputs.device)
-    found = [
+    losses = [
         loss(outputs[i : i + 1], targets[i : i + 1]).detach()
         for i in range(len(outputs))
     ]
-    if any(each.numel() != 1 for each in found):
+    if any(each.numel() != 1 for each in losses):
         raise InvalidInputError(
             "loss must return one number for a batch of one record, got shape "
-            f"{tuple(found[0].shape)}; take the mean over the rest of its dimensions"
+            f"{tuple(losses[0].shape)}; take the mean over the rest of its dimensions"
         )
-    return torch.stack([each.reshape(()) for each in found]).double().cpu().numpy()
+    return torch.stack([each.reshape(()) for each in losses]).double().cpu().numpy()
 
 
 def _moved(targets: torch.Tensor, move: int, classes: int) -> torch.Tensor:
-    """Return other labels: all targets moved on by the same number."""
+    """Return other labels: all targets shifted cyclically by the same number."""
     if targets.is_floating_point() or not (
         0 <= targets.min() <= targets.max() < classes
     ):
@@ -249,7 +249,7 @@ def _moved(targets: torch.Tensor, move: int, classes: int) -> torch.Tensor:
 
 
 def _outputs(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-    """Return what a model says of a batch, as an evaluation."""
+    """Return a model's outputs on a batch, in evaluation mode."""
     with torch.no_grad(), evaluating(model):
         outputs = model(_as_the_model(model, inputs))
     if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != inputs.shape[:1]:
@@ -265,7 +265,7 @@ def _outputs(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and every submodule back afterwards."""
+    """Put a model into evaluation mode, and restore every submodule afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -276,7 +276,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _as_the_model(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-    """Return the inputs where the model is, and floating inputs in its precision."""
+    """Return the inputs on the model's device, floating inputs in its precision."""
     for tensor in chain(model.parameters(), model.buffers()):
         if not inputs.is_floating_point():
             return inputs.to(tensor.device)
@@ -322,12 +322,12 @@ def _check_models(model: nn.Module, reference: Reference) -> None:
 
 
 def check_blank(model: nn.Module, fillers: Dataset[Record], loss: Loss) -> None:
-    """Refuse fillers that should teach nothing if one of the first has a loss."""
+    """Refuse blank fillers if one of the first has a nonzero loss."""
     inputs, targets = next(_batches("fillers", fillers, _BLANKS_CHECKED))
-    found = _losses(loss, _outputs(model, inputs), targets)
-    if np.any(found != 0):
+    losses = _losses(loss, _outputs(model, inputs), targets)
+    if np.any(losses != 0):
         raise InvalidRunError(
-            f"a blank record must teach nothing, but the loss of one is {found[0]:g}; "
+            f"a blank record must teach nothing, but the loss of one is {losses[0]:g}; "
             "train by a loss that is zero where no token has a label "
             "(dpaudit.training.language_models.record_losses), or leave excluded "
             "canaries out (no fillers)"

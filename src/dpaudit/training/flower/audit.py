@@ -1,20 +1,20 @@
-"""An audit that rides on federated training with Flower: canary clients.
+"""Audit federated training with Flower, by canary clients.
 
 Each canary is a client whose update is one coordinate, of the clipping norm once it is
-clipped. The audit stands around the strategy that adds noise: it sees the model that is
-sent out, adds or instructs canary clients, and sees what the strategy made of all
-replies. That, less what was sent, times the number of sampled clients and over the
-clipping norm, is a noisy sum: a canary adds 1 to it, noise has the stated multiplier
-for its deviation.
+clipped. The audit wraps the strategy that adds noise: it sees the model that is sent
+out, adds or instructs canary clients, and sees the model aggregated from all replies.
+The difference of the two models, times the number of sampled clients and over the
+clipping norm, is a noisy sum: a canary adds 1 to it, and the noise has the stated
+multiplier as its standard deviation.
 
-Who takes part in which round is known to all, so that nothing is amplified. A canary in
-``k`` rounds of noise ``z`` is a Gaussian, ``mu = sqrt(k) / z``, and this is the claim
-that is tested beside the design's. Neighbours differ in what one client puts in, or
-nothing (zero-out): counts and weights stay.
+The participation schedule is public, so there is no amplification. A canary in ``k``
+rounds of noise ``z`` is a Gaussian mechanism with ``mu = sqrt(k) / z``, and this claim
+is tested as well as the design's. Neighbours differ in one client, who contributes an
+update or zero (zero-out): counts and weights stay.
 
 A round that the strategy does not aggregate releases nothing and is not counted; its
-canaries have the next one. A canary node that does not answer puts in nothing, whatever
-its coin. Both are said in the result.
+canaries join the next one. A canary node that does not answer contributes nothing,
+whatever its coin. The result reports both.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -63,10 +63,10 @@ _NORM: Final = "norm"
 
 @final
 class FlowerAudit:
-    """Audits one federated training.
+    """Audits one federated training run.
 
     Example:
-        See ``examples/flower_users.py``; what is added to a server's main::
+        See ``examples/flower_users.py``; these lines are added to a server's main::
 
             audit = FlowerAudit(strategy, arrays, design=design, key=key)
             strategy = audit.wrap()
@@ -88,30 +88,30 @@ class FlowerAudit:
         in_order: bool = False,
         unchecked: Collection[str] = (),
     ) -> None:
-        """Read what the strategy states; ``wrap`` attaches the audit.
+        """Read the strategy's parameters; ``wrap`` attaches the audit.
 
         Args:
             strategy: The one that adds noise, of ``flwr.serverapp.strategy``. Its
                 ``num_sampled_clients`` counts canary clients too; see
                 ``canary_clients``.
-            model: What is trained: an ``ArrayRecord``, or a list of arrays.
+            model: The trained model: an ``ArrayRecord``, or a list of arrays.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
-            insertion: How canary clients come in: ``Replies()`` or ``Nodes()``.
-            participation: Who participates when; everybody in every round if left out.
-                ``Participation(every=50, cohorts=50)``: each in one of 50 rounds. Real
-                clients that take part more often are named.
-            users: How many clients there are without canaries, if ``Nodes(sample_rate=
-                ...)`` says that they are sampled: how often each takes part is then
-                held against that.
-            examples: How many examples a canary client reports.
-            in_order: Whether replies are added up in an order of their content. Sums
-                of floats depend on the order in which clients answer, so that a run
-                that is made again is the same to the last bit only then.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
-                ``"clipping"`` and ``"interference"`` (what comes after the noise):
-                without a check of these and without this the audit is inconclusive.
-                Nothing here checks the last.
+            insertion: How canary clients are inserted: ``Replies()`` or ``Nodes()``.
+            participation: The participation schedule; all clients in every round if
+                left out. ``Participation(every=50, cohorts=50)``: each in one of 50
+                rounds. Real clients that participate more often are reported.
+            users: Number of clients without canaries, if they are sampled with
+                ``Nodes(sample_rate=...)``: how often each participates is then compared
+                with that rate.
+            examples: Number of examples that a canary client reports.
+            in_order: Whether replies are added up in an order given by their content.
+                Sums of floats depend on the order in which clients answer, so only
+                then is a repeated run equal to the last bit.
+            unchecked: Stages you leave unchecked, among ``"sampling"``,
+                ``"gradients"``, ``"clipping"`` and ``"interference"`` (what comes after
+                the noise). A stage that is neither checked nor listed makes the audit
+                inconclusive. Nothing here checks the last.
         """
         _validate.whole_number("examples", examples, least=1)
         if not isinstance(insertion, Replies | Nodes):
@@ -165,20 +165,20 @@ class FlowerAudit:
         self._visits = Visits(users, canaries=design.canaries if picked else 0)
         self._now: Round | None = None
         self._lost, self._silent, self._beyond = 0, 0, 0
-        self._share = 1.0  # of the clients that noise is for, those that answered
+        self._share = 1.0  # smallest share of the stated clients that answered
 
     @property
     def insertion(self) -> Insertion:
-        """How canary clients come in."""
+        """How canary clients are inserted."""
         return self._insertion
 
     @property
     def rounds(self) -> int:
-        """How many rounds were observed."""
+        """Number of observed rounds."""
         return self._audit.likelihood.steps
 
     def wrap(self) -> AuditedStrategy:
-        """Return the strategy to start, with the audit around the one given."""
+        """Return the strategy to start: the given one, wrapped in the audit."""
         if not is_newer(self._flwr_strategy):
             kind = type(self._flwr_strategy)
             raise InvalidInputError(
@@ -188,11 +188,12 @@ class FlowerAudit:
         return AuditedStrategy(self._flwr_strategy, self)
 
     def begin(self, arrays: Arrays) -> Round | None:
-        """Return what canary clients answer in the round that begins. Secret.
+        """Return the canary clients' answers in the round that begins. Secret.
 
-        For what wraps a strategy. A round that was begun and not ended begins anew.
-        Once the audit has failed, they all put in nothing: noise is for as many clients
-        as were sampled. None if they cannot answer at all.
+        To be called by the wrapper strategy. A round that was begun and not ended
+        begins anew. Once the audit has failed, all canaries answer with a negligible
+        update, since noise is scaled to the number of sampled clients. None if they
+        cannot answer at all.
 
         Args:
             arrays: The model, as it is sent.
@@ -204,7 +205,7 @@ class FlowerAudit:
         return self._now
 
     def _opened(self, arrays: Arrays, included: NDArray[np.bool_]) -> Round:
-        """Return a round in which some of the canaries put something in."""
+        """Return a round in which the included canaries whose turn it is contribute."""
         step, size = self._audit.likelihood.steps, self._per_coordinate
         mine = in_turn(
             self._participation,
@@ -236,14 +237,14 @@ class FlowerAudit:
         heard: Collection[int] | None = None,
         clients: Collection[object] = (),
     ) -> None:
-        """Read what a round came to.
+        """Record the outcome of a round.
 
         Args:
             arrays: The model that the strategy returned; None if it aggregated nothing.
-            replies: How many clients answered.
-            asked: Canaries that were sampled; all that take part if left out.
-            heard: Canaries that answered; all that take part if left out.
-            clients: Names of those that answered and are no canaries.
+            replies: Number of clients that answered.
+            asked: Canaries that were sampled; all that participate if left out.
+            heard: Canaries that answered; all that participate if left out.
+            clients: Names of the real clients that answered.
         """
         self._audit.guard.run(self._read, arrays, replies, asked, heard, clients)
 
@@ -293,22 +294,22 @@ class FlowerAudit:
         mods: Sequence[Mod] = (),
         seed: int = 0,
     ) -> Sensitivity:
-        """Look how much one client changes the mean, without noise.
+        """Measure how much one client changes the mean, without noise.
 
         A copy of the strategy, with its noise off, aggregates clients with chosen
-        updates and numbers of examples. What is seen is part of the result.
+        updates and numbers of examples. The findings are added to the result.
 
         Args:
-            model: Where it is looked; the model that the audit was opened with if left
-                out.
-            examples: Numbers of examples that clients of yours have, the fewest and
-                the most among them.
-            clients: How many clients are in a probed round, 3 or more.
-            mods: What clients pass their updates through, such as
-                ``fixedclipping_mod``, if they clip.
+            model: The model to probe at; the one that the audit was created with if
+                left out.
+            examples: Numbers of examples that your clients have, including the fewest
+                and the most.
+            clients: Number of clients in a probed round, 3 or more.
+            mods: The clients' mods for their updates, such as ``fixedclipping_mod``, if
+                they clip.
             seed: Of their updates.
         """
-        found = probe_clients(
+        report = probe_clients(
             self._flwr_strategy,
             self._model if model is None else arrays_of(model),
             examples=examples,
@@ -316,20 +317,20 @@ class FlowerAudit:
             mods=mods,
             seed=seed,
         )
-        self._audit.probed(found)
+        self._audit.probed(report)
         few, many = min(examples), max(examples)
-        if few < many and not (found.faults or found.unseen):
+        if few < many and not (report.faults or report.unseen):
             alike = inspected(
                 Stage.AGGREGATION, "clients.examples_alike", few=few, many=many
             )
             self._audit.add(alike)
-        return found
+        return report
 
     def save(self, path: str | Path) -> None:
-        """Write what was seen so far to a file that holds no key.
+        """Write the observations so far to a file; it does not contain the key.
 
-        The model, and the norm of a strategy that adapts it, are for the training's own
-        checkpoint.
+        The model, and the norm of a strategy that adapts it, belong in the checkpoint
+        of the training run.
         """
         counts = np.array([self._lost, self._silent, self._beyond])
         norm = np.array([Stated.by(self._flwr_strategy).norm, self._share])
@@ -337,7 +338,7 @@ class FlowerAudit:
         self._audit.save(path, more)
 
     def resume(self, path: str | Path) -> None:
-        """Go on from a file that ``save`` wrote, with the same key and design."""
+        """Continue from a file that ``save`` wrote, with the same key and design."""
         state = self._audit.read_state(path)
         norm, share = saved_rows(state, _NORM, (2,))
         stated = Stated.by(self._flwr_strategy).norm
@@ -352,7 +353,7 @@ class FlowerAudit:
         self._audit.resume(state)
 
     def claim(self) -> GaussianDP | None:
-        """Return what the stated noise comes to over the rounds that were seen."""
+        """Return the guarantee of the stated noise over the observed rounds."""
         rounds = self.rounds
         if not (self._noise and rounds):
             return None
@@ -361,17 +362,17 @@ class FlowerAudit:
         )
 
     def _most(self) -> int:
-        """Return in how many of the rounds so far a client may have taken part."""
+        """Return the most rounds so far in which one client may have participated."""
         turns = self._participation or Participation()
         cohorts = range(turns.cohorts)
         return max(turns.participations(self.rounds, cohort) for cohort in cohorts)
 
     def finish(self, *, claim: Guarantee | None = None) -> Result:
-        """Guess, and judge.
+        """Guess the coins, test the claims and return the result.
 
         Args:
-            claim: What is to be tested beside the design's, such as what an accountant
-                says; what the stated noise comes to if left out.
+            claim: The claim to test besides the design's, such as an accountant's; the
+                guarantee of the stated noise if left out.
         """
         checks = checks_of_users(
             self._insertion,
@@ -393,13 +394,13 @@ class FlowerAudit:
         )
 
     def _unmodelled(self) -> Finding | None:
-        """Return why canaries may be other than a clipping norm each."""
+        """Return why canaries may not have exactly the clipping norm."""
         if self._lost or self._silent or self._beyond or self._share != 1:
             return noted("forecast.other_clients")
         return None if self._norm >= 1 else noted("forecast.small")
 
     def _check(self, strategy: object) -> None:
-        """Refuse what cannot be audited in this way."""
+        """Refuse a strategy that cannot be audited with these insertions."""
         counting = getattr(strategy, "accountant", None) is not None
         if counting and isinstance(self._insertion, Replies):
             raise InvalidInputError(
@@ -429,7 +430,7 @@ class FlowerAudit:
 
 
 def arrays_of(model: Any) -> list[NDArray[Any]]:  # noqa: ANN401
-    """Return the arrays of a model: of an ``ArrayRecord``, or a list of arrays."""
+    """Return the arrays of a model, an ``ArrayRecord`` or a list of arrays."""
     if hasattr(model, "to_numpy_ndarrays"):
         return list(model.to_numpy_ndarrays())
     if not isinstance(model, Sequence) or not all(hasattr(a, "dtype") for a in model):

@@ -1,13 +1,13 @@
-"""Canary clients in Flower's message API: a strategy around a strategy, and a mod.
+"""Canary clients in Flower's message API: a wrapper strategy and a client mod.
 
-The outer strategy passes everything on to the one that it holds. As *replies*, canary
-clients are added to what comes back, just before it is aggregated. As *nodes*, they are
-sent the message that others are sent, with an instruction of their own in its
-configuration, which ``canary_mod`` on the client obeys in place of training. The mod
-comes last among a client's mods, so that one that clips has its answer to clip.
+The wrapper forwards everything to the strategy that it wraps. Canary clients inserted
+as *replies* are appended to the clients' replies just before aggregation. Inserted as
+*nodes*, they receive the same message as other nodes with an instruction of their own
+in its configuration, which ``canary_mod`` on the client follows instead of training.
+The mod comes last among a client's mods, so that a clipping mod clips its answer.
 
 Flower aggregates only replies whose records have the same names. Those of canaries take
-the names that others use; metrics beside the number of examples are 0.
+the names that others use; metrics other than the number of examples are 0.
 """
 
 import hashlib
@@ -44,27 +44,27 @@ __all__ = [
 ]
 
 _TRAIN: Final = "train"
-_LONG: Final = 43_200.0  # seconds
+_TTL: Final = 43_200.0  # seconds
 _ARRAYS, _METRICS, _CONFIG = "arrays", "metrics", "config"
-# What a canary node is told; one configuration record is all that mods allow.
+# The instruction of a canary node, in the one configuration record that mods allow.
 _ARRAY, _PLACE, _VALUE = "dpaudit-array", "dpaudit-place", "dpaudit-value"
 _EXAMPLES, _WEIGHT = "dpaudit-examples", "dpaudit-weighted-by"
 _NORM_BIT: Final = "norm_bit"  # asked of clients by adaptive clipping on clients
 
 
 class Audited(Protocol):
-    """What a strategy asks of the audit around it."""
+    """The interface of the audit that a wrapper strategy uses."""
 
     examples: int
     in_order: bool
 
     @property
     def insertion(self) -> Insertion:
-        """How canary clients come in."""
+        """How canary clients are inserted."""
         ...
 
     def begin(self, arrays: Arrays) -> Round | None:
-        """Return what canary clients answer in the round that begins, if they can."""
+        """Return the canary clients' answers in the round that begins, if they can."""
         ...
 
     def end(
@@ -76,12 +76,12 @@ class Audited(Protocol):
         heard: Collection[int] | None = None,
         clients: Collection[object] = (),
     ) -> None:
-        """Read what a round came to."""
+        """Record the outcome of a round."""
         ...
 
 
 def is_newer(strategy: object) -> bool:
-    """Return whether a strategy is one of the message API."""
+    """Return whether a strategy belongs to the message API."""
     return isinstance(strategy, Strategy)
 
 
@@ -91,7 +91,7 @@ class AuditedStrategy(Strategy):
 
     Args:
         strategy: The one that adds noise.
-        audit: What knows the canaries.
+        audit: Supplies the canaries.
     """
 
     def __init__(self, strategy: Strategy, audit: Audited) -> None:
@@ -99,7 +99,7 @@ class AuditedStrategy(Strategy):
         self._weight = weighted_by(strategy)
         self._sent = ArrayRecord()
         self._round: Round | None = None
-        self._nodes: dict[int, int] = {}  # the canary that a node is
+        self._nodes: dict[int, int] = {}  # canary by node
         self._asked: set[int] = set()
 
     def configure_train(
@@ -109,7 +109,7 @@ class AuditedStrategy(Strategy):
         config: ConfigRecord,
         grid: Any,  # noqa: ANN401
     ) -> Iterable[Message]:
-        """Begin a round; canary nodes are told their part."""
+        """Begin a round, with instructions for canary nodes."""
         self._sent, self._round = arrays, self._audit.begin(arrays.to_numpy_ndarrays())
         messages: Iterable[Message] = self._flwr_strategy.configure_train(
             server_round, arrays, config, grid
@@ -120,7 +120,7 @@ class AuditedStrategy(Strategy):
             return [m for m in messages if m.metadata.dst_node_id not in self._nodes]
         if not self._nodes:
             self._nodes = self._choose(self._audit.insertion, grid)
-        told = {answer.canary: answer for answer in self._round.answers}
+        answers = {answer.canary: answer for answer in self._round.answers}
         self._asked, out = set(), []
         for message in messages:
             canary = self._nodes.get(message.metadata.dst_node_id)
@@ -128,13 +128,13 @@ class AuditedStrategy(Strategy):
                 out.append(message)
             else:
                 self._asked.add(canary)
-                out.append(self._instructed(message, told[canary]))
+                out.append(self._instructed(message, answers[canary]))
         return out
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> "tuple[ArrayRecord | None, MetricRecord | None]":
-        """Aggregate replies, those of canary clients among them."""
+        """Aggregate replies, including those of canary clients."""
         came = list(replies)
         if self._audit.in_order:
             came.sort(key=_digest)
@@ -157,7 +157,7 @@ class AuditedStrategy(Strategy):
             replies=sum(message.has_content() for message in came),
             asked=None if heard is None else self._asked,
             heard=heard,
-            # Node 0 is nobody, as of replies that a simulation makes itself.
+            # Node 0 is no client: a simulation uses it for replies of its own.
             clients=[node or None for node in answered if node not in self._nodes],
         )
         self._round = None
@@ -170,7 +170,7 @@ class AuditedStrategy(Strategy):
         config: ConfigRecord,
         grid: Any,  # noqa: ANN401
     ) -> Iterable[Message]:
-        """Pass on what is asked of all nodes but canaries, which have no data."""
+        """Forward, leaving out canary nodes, which have no data."""
         asked = self._flwr_strategy.configure_evaluate(
             server_round, arrays, config, grid
         )
@@ -179,15 +179,15 @@ class AuditedStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> "MetricRecord | None":
-        """Pass on."""
+        """Forward to the wrapped strategy."""
         return self._flwr_strategy.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
-        """Pass on."""
+        """Forward to the wrapped strategy."""
         self._flwr_strategy.summary()
 
     def _choose(self, insertion: Nodes, grid: Any) -> dict[int, int]:  # noqa: ANN401
-        """Return the nodes that are canaries."""
+        """Return the canary of each canary node."""
         assert self._round is not None
         wanted = len(self._round.answers)
         nodes = insertion.nodes or tuple(sorted(grid.get_node_ids())[:wanted])
@@ -199,15 +199,15 @@ class AuditedStrategy(Strategy):
         return {node: canary for canary, node in enumerate(nodes)}
 
     def _instructed(self, message: Message, answer: Answer) -> Message:
-        """Return a message with an instruction; all others share one content."""
-        content, told = RecordDict(dict(message.content.items())), ConfigRecord()
+        """Return a message with an instruction, in a copy of the shared content."""
+        content, config = RecordDict(dict(message.content.items())), ConfigRecord()
         name = one_of(content.config_records, _CONFIG)
         for key, value in content.config_records.get(name, {}).items():
-            told[key] = value
-        told[_ARRAY], told[_PLACE] = answer.array, answer.place
-        told[_VALUE] = answer.value
-        told[_EXAMPLES], told[_WEIGHT] = self._audit.examples, self._weight
-        content[name] = told
+            config[key] = value
+        config[_ARRAY], config[_PLACE] = answer.array, answer.place
+        config[_VALUE] = answer.value
+        config[_EXAMPLES], config[_WEIGHT] = self._audit.examples, self._weight
+        content[name] = config
         message.content = content
         return message
 
@@ -250,22 +250,22 @@ def client_reply(
     like: "RecordDict | None" = None,
     cut: bool = False,
 ) -> Message:
-    """Return a reply as a client would send it, by a message that nobody sent.
+    """Return a reply as a client would send it, in a message that no node sent.
 
     Args:
         arrays: The client's model.
-        metrics: What it reports.
+        metrics: The metrics that it reports.
         like: Content of another client's reply, whose names are used.
-        cut: Whether its update was above the norm, where clients say so.
+        cut: Whether its update was above the norm, where clients report that.
     """
-    told = MetricRecord({**metrics})
+    reported = MetricRecord({**metrics})
     if like is not None:
         for key, value in _first(like).items():
-            if key not in told:
-                told[key] = int(cut) if key == _NORM_BIT else _zero(value)
+            if key not in reported:
+                reported[key] = int(cut) if key == _NORM_BIT else _zero(value)
     content = RecordDict()
     content[one_of(like.array_records if like else {}, _ARRAYS)] = arrays
-    content[one_of(like.metric_records if like else {}, _METRICS)] = told
+    content[one_of(like.metric_records if like else {}, _METRICS)] = reported
     return by_nobody(content)
 
 
@@ -281,14 +281,14 @@ def by_nobody(content: RecordDict) -> Message:
             reply_to_message_id="",
             group_id="",
             created_at=time(),
-            ttl=_LONG,
+            ttl=_TTL,
             message_type=_TRAIN,
         ),
     )
 
 
 def canary_mod(message: Message, context: Any, call_next: Any) -> Message:  # noqa: ANN401
-    """Answer for a canary node; to others, pass the message on.
+    """Answer on a canary node; on others, pass the message on.
 
     List it last: ``ClientApp(mods=[fixedclipping_mod, canary_mod])``.
     """
@@ -317,20 +317,20 @@ def canary_mod(message: Message, context: Any, call_next: Any) -> Message:  # no
 
 
 def answered(array: NDArray[Any], answer: Answer) -> NDArray[Any]:
-    """Return a copy of an array in which a canary client changed one place."""
+    """Return a copy of an array with the entry that a canary client changes."""
     changed = np.array(array)
     changed.reshape(-1)[answer.place] = answer.value
     return changed
 
 
 def _digest(message: Message) -> bytes:
-    """Return what a reply is put in order by: its arrays, whoever sent them."""
-    found = hashlib.blake2b(digest_size=16)
+    """Return a reply's sort key: a digest of its arrays, whoever sent them."""
+    digest = hashlib.blake2b(digest_size=16)
     if message.has_content():
         for arrays in message.content.array_records.values():
             for array in arrays.values():
-                found.update(array.data)
-    return found.digest()
+                digest.update(array.data)
+    return digest.digest()
 
 
 def _first(content: RecordDict) -> MetricRecord:

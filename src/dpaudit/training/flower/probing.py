@@ -1,15 +1,15 @@
-"""How much can one client change the mean that is given noise?
+"""Probe how much one client can change the mean before noise.
 
 A copy of the strategy, with its noise off, aggregates a small round of clients with
-chosen updates. Noise is for a client that moves the mean of N clients by ``C / N`` at
-most, with C the clipping norm; in a round of ``n`` clients that is ``C / n``, and this
-is asked of the copy, with updates below the norm and far above it.
+chosen updates. The noise is scaled to a client that moves the mean of N clients by at
+most ``C / N``, with C the clipping norm; in a round of ``n`` clients that is ``C / n``,
+and the copy is tested for this with updates below the norm and far above it.
 
-First all clients have as many examples: does one move the mean by more, and does what
-it puts in depend on what others do (``dpaudit.training.probe``)? Then one client has
-more examples than the others: if it is weighed by them, it moves the mean by more than
-noise is for. A client leaves by putting in nothing, as a neighbour does; its weight
-stays.
+First all clients have equally many examples: does one move the mean by more, and does
+its contribution depend on the others (``dpaudit.training.probe``)? Then one client has
+more examples than the others: if replies are weighted by them, it moves the mean by
+more than the noise covers. A removed client contributes nothing, as in a neighbouring
+data set; its weight stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +36,9 @@ __all__ = ["Mod", "probe_clients"]
 Mod: TypeAlias = Callable[[Message, Any, Any], Message]
 _Mean: TypeAlias = dict[str, NDArray[np.float64]]
 
-_NOTHING: Final = 1e-6  # of the clipping norm; Flower divides by the norm of an update
-_NORM: Final = "clipping_norm"  # the name under which mods are told it
-_NORM_BIT: Final = "norm_bit"  # what they say of it where it adapts
+_NEGLIGIBLE: Final = 1e-6  # of the clipping norm; Flower divides by an update's norm
+_NORM: Final = "clipping_norm"  # its name in the configuration that mods read
+_NORM_BIT: Final = "norm_bit"  # the metric by which clients report it if it adapts
 
 
 def probe_clients(
@@ -54,10 +54,10 @@ def probe_clients(
 
     Args:
         strategy: The one that adds noise; a copy of it is used.
-        model: Where it is looked.
+        model: The model to probe at.
         examples: Numbers of examples that clients have.
-        clients: How many clients are in a probed round, 3 or more.
-        mods: What clients pass their updates through, if they clip.
+        clients: Number of clients in a probed round, 3 or more.
+        mods: The clients' mods for their updates, if they clip.
         seed: Of their updates.
     """
     _validate.whole_number("clients", clients, least=3)
@@ -80,14 +80,14 @@ def probe_clients(
         return means.of(rows, keep, scale, [few] * clients)
 
     try:
-        found = probe_sum(equal, rows, norm=norm, records=clients, seed=seed)
+        report = probe_sum(equal, rows, norm=norm, records=clients, seed=seed)
     except (AttributeError, TypeError, ValueError) as error:
         why = not_checked(Stage.CLIPPING, "probe.not_aggregated", error=str(error))
         return Sensitivity(unseen=why, ran="strategy")
-    found = replace(found, ran="strategy", enlarged=found.enlarged and not unclipped)
-    if many > few and not found.faults and not found.unseen:
-        found = _weighed(found, means, rows, few, many)
-    return found
+    report = replace(report, ran="strategy", enlarged=report.enlarged and not unclipped)
+    if many > few and not report.faults and not report.unseen:
+        report = _weighed(report, means, rows, few, many)
+    return report
 
 
 def _weighed(
@@ -97,7 +97,7 @@ def _weighed(
     few: int,
     many: int,
 ) -> Sensitivity:
-    """Add what a client of many examples changes beside others of few."""
+    """Add the change by a client of many examples among others of few."""
     clients = len(rows[0])
     others = [few] * (clients - 1)
     usual = means.own(rows, [few, *others])
@@ -117,7 +117,7 @@ def _weighed(
 
 @final
 class _Means:
-    """The mean of chosen clients, by a copy of a strategy without noise."""
+    """Computes the mean of chosen clients by a copy of a strategy without noise."""
 
     def __init__(
         self,
@@ -138,22 +138,22 @@ class _Means:
         scale: float,
         examples: Sequence[int],
     ) -> _Mean:
-        """Return what a round changes in the model.
+        """Return the change of the model in a round.
 
         Args:
             rows: For each float array the updates of all clients.
-            keep: Which of them put something in.
-            scale: What updates are multiplied by.
-            examples: How many each client reports.
+            keep: Which of them contribute.
+            scale: Factor of the updates.
+            examples: Number of examples that each client reports.
         """
         replies = []
-        for client, there in enumerate(keep):
+        for client, kept in enumerate(keep):
             arrays = [*self._model]
             for number, each in zip(self._numbers, rows, strict=True):
                 before = self._model[number]
-                moved = before + scale * each[client] if there else before
+                moved = before + scale * each[client] if kept else before
                 arrays[number] = np.asarray(moved, before.dtype)
-            if not there:
+            if not kept:
                 self._touch(arrays)
             replies.append((arrays, examples[client]))
         after = self._aggregated(replies)
@@ -172,21 +172,21 @@ class _Means:
         return hypot(*(float(np.linalg.norm(whole[k] - rest[k])) for k in whole))
 
     def _touch(self, arrays: list[NDArray[Any]]) -> None:
-        """Move one number by next to nothing."""
+        """Change one number by a negligible amount."""
         number = self._numbers[0]
         arrays[number] = arrays[number].copy()
         flat = arrays[number].reshape(-1)
         least = 2 * float(np.spacing(np.abs(flat[0])))
-        flat[0] += max(_NOTHING * self._stated.norm, least)
+        flat[0] += max(_NEGLIGIBLE * self._stated.norm, least)
 
     def _aggregated(self, clients: Sequence[tuple[Arrays, int]]) -> Arrays:
         strategy = self._silenced()
         replies = [self._reply(arrays, examples) for arrays, examples in clients]
-        found, _ = strategy.aggregate_train(1, replies)
-        return list(found.to_numpy_ndarrays())
+        aggregated, _ = strategy.aggregate_train(1, replies)
+        return list(aggregated.to_numpy_ndarrays())
 
     def _silenced(self) -> Any:  # noqa: ANN401
-        """Return a copy of the strategy in a round of its own, without noise."""
+        """Return a noiseless copy of the strategy, ready to aggregate a round."""
         copy = deepcopy(self._flwr_strategy)
         copy.noise_multiplier = 0.0
         if hasattr(copy, "accountant"):
@@ -194,7 +194,7 @@ class _Means:
         if hasattr(copy, "clipped_count_stddev"):
             copy.clipped_count_stddev = 0.0
         sent = ArrayRecord(self._model)
-        for each in within(copy):  # as if each had been asked to configure the round
+        for each in within(copy):  # as if each had configured the round
             if isinstance(getattr(each, "current_arrays", None), ArrayRecord):
                 each.current_arrays = sent
             elif hasattr(each, "current_arrays"):  # of an optimizer on the server
@@ -204,11 +204,11 @@ class _Means:
         return copy
 
     def _reply(self, arrays: Arrays, examples: int) -> Message:
-        """Return a client's reply, through its mods."""
-        told: dict[str, int | float] = {self._weight: examples}
+        """Return a client's reply, passed through its mods."""
+        metrics: dict[str, int | float] = {self._weight: examples}
         if not self._mods:
-            told[_NORM_BIT] = 0
-        reply = client_reply(ArrayRecord(list(arrays)), told)
+            metrics[_NORM_BIT] = 0
+        reply = client_reply(ArrayRecord(list(arrays)), metrics)
         call: Any = lambda _message, _context: reply  # noqa: E731
         for mod in reversed(self._mods):
             call = _through(mod, call)

@@ -1,10 +1,10 @@
-"""One round of an audit: what each canary client answers, and what that puts in.
+"""One round of an audit: the answers of canary clients, and their contributions.
 
-An included canary whose turn it is moves one coordinate by so many clipping norms. All
-others that take part move theirs by next to nothing, so that how many answer, how much
-they weigh and what is sent to whom never depends on a coin. By nothing at all they
-cannot: Flower divides by the norm of an update. What is next to nothing is counted for
-what it is.
+An included canary whose turn it is moves one coordinate by a multiple of the clipping
+norm. All others that participate move theirs by a negligible amount, so that the number
+of answers, their weights and the recipients of messages never depend on a coin. Zero is
+not possible: Flower divides by the norm of an update. The negligible amounts are
+accounted for exactly.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,19 +20,19 @@ from dpaudit.training.layout import Arrays, Layout
 
 __all__ = ["Answer", "Round", "in_turn", "open_round", "taking_part"]
 
-_NOTHING: Final = 1e-6  # of the clipping norm
+_NEGLIGIBLE: Final = 1e-6  # of the clipping norm
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one canary client answers: the model that it was sent, changed in one place.
+    """The answer of one canary client: the model that it was sent, with one new entry.
 
     Attributes:
         canary: Its number.
-        array: The number of the array.
-        place: Where in it, flattened.
-        value: What is there afterwards.
+        array: The index of the array.
+        place: The index in that array, flattened.
+        value: The new value.
         cut: Whether its update is above the clipping norm.
     """
 
@@ -46,14 +46,14 @@ class Answer:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Round:
-    """A round that has begun. Secret: it tells the coins.
+    """A round that has begun. Secret: it reveals the coins.
 
     Attributes:
-        stated: What the strategy stated when it began.
+        stated: The strategy's parameters when it began.
         sent: The model at the coordinates, as it was sent.
-        answers: Of the canaries that take part.
-        put: What each of them puts into the sum, over the clipping norm.
-        coordinate: Where.
+        answers: Of the canaries that participate.
+        put: The contribution of each of them to the sum, over the clipping norm.
+        coordinate: The coordinate of each.
     """
 
     stated: Stated
@@ -63,7 +63,7 @@ class Round:
     coordinate: NDArray[np.int64]
 
     def joined(self, silent: Collection[int] = ()) -> NDArray[np.float64]:
-        """Return what canaries put in at each coordinate.
+        """Return the contribution of canaries at each coordinate.
 
         Args:
             silent: Canaries that did not answer.
@@ -81,7 +81,7 @@ def in_turn(
     coordinates: int,
     per_coordinate: int,
 ) -> NDArray[np.bool_]:
-    """Return for each canary whether a round is its turn, whatever its coin.
+    """Return for each canary whether it is scheduled for a round, whatever its coin.
 
     Example:
         >>> twice = Participation(every=2, cohorts=2)
@@ -97,7 +97,7 @@ def in_turn(
 def taking_part(mine: NDArray[np.bool_], clients: int) -> NDArray[np.int64]:
     """Return the canaries whose turn it is, and others up to a number, in order.
 
-    Others take part with nothing, so that all rounds have as many clients.
+    The others contribute nothing; they make all rounds have equally many clients.
 
     Example:
         >>> taking_part(np.array([False, True, False]), 2)
@@ -122,12 +122,12 @@ def open_round(
 
     Args:
         arrays: The model, as it is sent.
-        layout: Where canaries sit in it.
-        stated: What the strategy states.
-        canaries: Those that take part.
-        inside: For each of these, whether it puts something in.
+        layout: The coordinates of canaries in it.
+        stated: The strategy's parameters.
+        canaries: Those that participate.
+        inside: For each of these, whether it contributes.
         per_coordinate: Canaries at each coordinate.
-        norm: Of what it puts in, over the clipping norm, before it is clipped here.
+        norm: Norm of a contribution, over the clipping norm, before clipping here.
         cut: Whether it is above the norm, here or before.
     """
     sent, where = layout.values(arrays), canaries // per_coordinate
@@ -138,8 +138,8 @@ def open_round(
         kind = arrays[number].dtype.type
         before = sent[where[here]].astype(kind)
         spacing = np.spacing(np.abs(before)).astype(np.float64)
-        nothing = np.maximum(_NOTHING * stated.norm, 2 * spacing)
-        size = np.where(inside[here], norm * stated.norm, nothing)
+        negligible = np.maximum(_NEGLIGIBLE * stated.norm, 2 * spacing)
+        size = np.where(inside[here], norm * stated.norm, negligible)
         moved[here] = (before.astype(np.float64) + size).astype(kind)
     put = np.minimum((moved - sent[where]) / stated.norm, 1.0)
     answers = [

@@ -1,14 +1,14 @@
-"""What a strategy of Flower states, and how canary clients come into it.
+"""The parameters of a Flower strategy, and how canary clients are inserted.
 
 Flower's wrappers for central privacy clip each client's update to a norm C, on the
-server or by a mod on the client, hand the replies to another strategy that takes their
-mean, and add noise of deviation ``z C / N``: ``z`` the multiplier that is stated, ``N``
-the number of clients that are said to be sampled. So one client must move the mean by
-``C / N`` at most. Adaptive clipping spends a part of ``z`` on counting how many updates
-were clipped; what is stated is both together.
+server or by a mod on the client, pass the replies to another strategy that takes their
+mean, and add noise of standard deviation ``z C / N``, with the stated multiplier ``z``
+and the stated number ``N`` of sampled clients. So one client must move the mean by at
+most ``C / N``. Adaptive clipping spends a part of ``z`` on counting how many updates
+were clipped; the stated multiplier covers both together.
 
 Canary clients are *replies* that the audit adds at aggregation, or *nodes* that are
-sampled, instructed and heard as others are.
+sampled, instructed and aggregated like others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,12 +56,12 @@ def _check_norm(norm: float) -> None:
 class Replies:
     """Canary clients are replies that the server adds before it aggregates.
 
-    Coins never leave the server. What clients themselves do is not run through, so that
-    canaries of a strategy that clips on clients are added as if they were clipped.
+    Coins never leave the server. The clients' own code is not exercised, so if a
+    strategy clips on clients, canaries are added as if they were clipped.
 
     Attributes:
-        norm: Of an included canary's update over the clipping norm, before it is
-            clipped on the server.
+        norm: Norm of an included canary's update, before it is clipped on the server,
+            over the clipping norm.
     """
 
     norm: float = 2.0
@@ -75,14 +75,14 @@ class Replies:
 class Nodes:
     """Canary clients are nodes of the federation, with ``canary_mod`` among their mods.
 
-    All that happens to a client happens to them. Each is told its own part, and so
-    knows its own coin.
+    They pass through the same stages as any client. Each receives its own instruction,
+    and so knows its own coin.
 
     Attributes:
-        norm: Of an included canary's update over the clipping norm, before it is
-            clipped.
-        sample_rate: Chance of a node to be sampled for a round.
-        nodes: Their numbers; if left out, the smallest that the grid knows.
+        norm: Norm of an included canary's update, before it is clipped, over the
+            clipping norm.
+        sample_rate: Probability that a node is sampled for a round.
+        nodes: Their node ids; if left out, the smallest that the grid knows.
     """
 
     norm: float = 2.0
@@ -98,7 +98,7 @@ Insertion: TypeAlias = Replies | Nodes
 
 
 def insertion_setting(insertion: Insertion, *, examples: int) -> CanaryInsertion:
-    """Return what a design records of how canary clients come in."""
+    """Return how canary clients are inserted, as a design records it."""
     return CanaryInsertion(
         point=InsertionPoint.USER,
         norm=insertion.norm,
@@ -109,10 +109,9 @@ def insertion_setting(insertion: Insertion, *, examples: int) -> CanaryInsertion
 
 
 def canary_clients(design: Design, participation: Participation | None = None) -> int:
-    """Return how many canary clients take part in each round, where they are replies.
+    """Return the number of canary clients in each round, if they are replies.
 
-    They count among the sampled clients: ``num_sampled_clients`` is theirs and those of
-    the others together.
+    They count among the sampled clients: ``num_sampled_clients`` must include them.
 
     Example:
         >>> from dpaudit import ApproxDP, OneRun
@@ -129,12 +128,12 @@ def canary_clients(design: Design, participation: Participation | None = None) -
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """What a strategy says of itself now.
+    """A strategy's current parameters, as it states them.
 
     Attributes:
-        noise: Multiplier of what it adds, over the clipping norm.
-        norm: The clipping norm; another in every round if it adapts.
-        clients: How many are said to be sampled.
+        noise: The noise multiplier, over the clipping norm.
+        norm: The clipping norm; different in every round if it adapts.
+        clients: The stated number of sampled clients.
     """
 
     noise: float
@@ -143,7 +142,7 @@ class Stated:
 
     @classmethod
     def by(cls, strategy: Any) -> "Stated":  # noqa: ANN401 (a strategy, or like one)
-        """Read it from a strategy that adds noise."""
+        """Read the parameters of a strategy that adds noise."""
         lacking = [name for name in _READ if not hasattr(strategy, name)]
         if lacking:
             raise InvalidInputError(
@@ -152,17 +151,17 @@ class Stated:
                 f"{', '.join(_READ)} as it does; {type(strategy).__name__} does not "
                 f"state {', '.join(lacking)}"
             )
-        found = cls(
+        stated = cls(
             noise=float(strategy.noise_multiplier),
             norm=float(strategy.clipping_norm),
             clients=int(strategy.num_sampled_clients),
         )
-        _validate.positive("clipping_norm", found.norm)
-        return found
+        _validate.positive("clipping_norm", stated.norm)
+        return stated
 
     @staticmethod
     def multiplier(strategy: Any) -> float:  # noqa: ANN401
-        """Return the multiplier that all it releases comes to: update and count."""
+        """Return the combined multiplier of all that it releases: update and count."""
         noise = float(strategy.noise_multiplier)
         counted = float(getattr(strategy, "clipped_count_stddev", 0.0) or 0.0)
         if not (noise and counted):
@@ -180,7 +179,7 @@ def within(strategy: Any) -> Iterator[Any]:  # noqa: ANN401
 
 
 def weighted_by(strategy: Any) -> str:  # noqa: ANN401
-    """Return under what name clients say by how much they are to be weighed."""
+    """Return the name of the metric by which clients' replies are weighted."""
     for each in within(strategy):
         if name := getattr(each, "weighted_by_key", None):
             return str(name)
@@ -201,21 +200,21 @@ def takes_mean(strategy: Any) -> bool:  # noqa: ANN401
 
 
 def one_of(records: Mapping[str, Any], otherwise: str) -> str:
-    """Return the name of the first of some records."""
+    """Return the name of the first record; ``otherwise`` if there is none."""
     return next(iter(records), otherwise)
 
 
 def checks_of_users(
     insertion: Insertion, *, on_clients: bool, examples: int, in_turn: bool
 ) -> Iterator[Finding]:
-    """Return how stages are checked, besides by the guesses themselves.
+    """Yield how stages are checked, besides by the guesses themselves.
 
     Args:
-        insertion: How canary clients come into the training run.
+        insertion: How canary clients are inserted into the training run.
         on_clients: Whether clipping is left to clients.
-        examples: How many examples a canary client reports.
-        in_turn: Whether clients take part in some rounds only, and the claim rests on
-            that.
+        examples: Number of examples that a canary client reports.
+        in_turn: Whether clients participate in some rounds only, and the claim relies
+            on that.
     """
     nodes = isinstance(insertion, Nodes)
     if nodes:

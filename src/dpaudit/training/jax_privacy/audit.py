@@ -1,12 +1,12 @@
-"""An audit that rides on a JAX Privacy run: gradient canaries in, noisy sums out.
+"""Audit a JAX Privacy run with gradient canaries, from its noisy sums.
 
 Each canary is a gradient of full clipping norm in one coordinate. The audit wraps the
-privatizer, which is where a clipped sum becomes a noisy one; the guesser sees what the
-noisy sum shows at the canaries' coordinates. Canaries come in one of two ways. As
-*sums*, the audit draws who joins a step and adds them to the clipped sum just before
-the noise: little of the loop changes, and sampling and clipping are not run through;
-the guesser also knows what the sum was before. As *records*, they are rows of the data
-set with a loss of their own, and all that JAX Privacy does to a record it does to them.
+privatizer, which turns a clipped sum into a noisy one; the guesser sees the noisy sum
+at the canaries' coordinates. Canaries are inserted in one of two ways. As *sums*, the
+audit draws which canaries join a step and adds them to the clipped sum just before the
+noise: the loop hardly changes, but sampling and clipping are not exercised; the guesser
+also knows the sum before canaries. As *records*, they are rows of the data set with a
+loss of their own, and JAX Privacy treats them like any record.
 
 The norm of a clipped record in the sum is read from what ``clipped_grad`` returned, the
 sampling rate from the batch selection, the claim from the event that was accounted for.
@@ -81,7 +81,7 @@ from dpaudit.training.strategy_check import check_strategy
 
 __all__ = ["JaxAudit"]
 
-_PADDING: Final = -1  # the number of a row that is none
+_PADDING: Final = -1  # row index of padding
 
 
 @final
@@ -118,7 +118,7 @@ class JaxAudit:
         records: int | None = None,
         unchecked: Collection[str] = (),
     ) -> None:
-        """Read what is to be read; ``wrap`` attaches the audit.
+        """Read the run's configuration; ``wrap`` attaches the audit.
 
         Args:
             params: The parameters, or any tree of arrays or shapes like the gradients.
@@ -126,24 +126,24 @@ class JaxAudit:
                 ``jax.jit``; the norm of a clipped record is read from it.
             batch_selection: The Poisson sampling, in cycles or not; rate and cycles are
                 read from it.
-            event: What the accountant was told of the run, for example
-                ``dpsgd_event(...)`` or a plan's ``dp_event``. Its whole privacy curve
-                is tested. If left out, only the design's claim is.
+            event: The event that was accounted for, for example ``dpsgd_event(...)`` or
+                a plan's ``dp_event``. Its whole privacy curve is tested. If left out,
+                only the design's claim is.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
             insertion: ``Sums()``, or ``Records(norm=...)``; see ``records``.
-            noise: The noise multiplier, over a record's norm in the sum, before it is
-                correlated if it is; with ``Sums()`` the noise itself is then held
-                against it.
+            noise: The noise multiplier relative to a record's norm in the sum, before
+                any correlation; with ``Sums()`` the noise itself is compared with it.
             strategy: How noise is correlated from step to step, if it is; ``of_plan``
                 reads it from an execution plan.
-            participation: When canaries participate; as the cycles of the batch
-                selection if left out, and no more often than these.
-            records: How many records the batch selection picks from, those of canaries
-                too, if ``observe`` will be told which it picked.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
-                ``"clipping"`` and ``"interference"`` (what comes after the noise):
-                without a check of these and without this the audit is inconclusive.
+            participation: When canaries participate; the cycles of the batch selection
+                if left out, and no more often than these.
+            records: Number of records that the batch selection picks from, canaries
+                included, if the batches will be passed to ``observe``.
+            unchecked: Stages you leave unchecked, among ``"sampling"``,
+                ``"gradients"``, ``"clipping"`` and ``"interference"`` (what comes after
+                the noise). A stage that is neither checked nor listed makes the audit
+                inconclusive.
         """
         self._history = None if event is None else history_of(event)
         self._norm = norm_in_sum(clipped_grad)
@@ -169,7 +169,7 @@ class JaxAudit:
         self._sampling = None if records is None else BatchSampling(records)
         self._tree = TreeLayout.of(params, coordinates_needed(design), key=key)
         layout = self._tree.layout
-        # What is added to a sum can be told from what was there; records cannot.
+        # The audit knows the sum that it adds canaries to; with records it does not.
         self._knows_real_sums = not isinstance(insertion, Records)
         self._stated, self._noise = noise, noise if self._knows_real_sums else None
         self._watched = noise_watched(layout.coordinates, key)
@@ -210,7 +210,7 @@ class JaxAudit:
         records: int | None = None,
         unchecked: Collection[str] = (),
     ) -> Self:
-        """Read what is to be read from an execution plan, correlated noise or not.
+        """Read the configuration from an execution plan, with correlated noise or not.
 
         Args:
             config: The plan's configuration; the plan itself hides its strategy.
@@ -219,7 +219,7 @@ class JaxAudit:
                 ``jax.jit``.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
-            participation: When canaries participate; as the plan's cycles if left out.
+            participation: When canaries participate; the plan's cycles if left out.
             records: As above.
             unchecked: As above.
         """
@@ -243,8 +243,8 @@ class JaxAudit:
     ) -> optax.GradientTransformation:
         """Return the privatizer with canaries added before it and read after it.
 
-        Use it in the privatizer's place, in compiled code or not. Its state is an
-        ``AuditedState``; after each step hand it to ``observe``.
+        Use it in place of the privatizer, in compiled code or not. Its state is an
+        ``AuditedState``; pass it to ``observe`` after each step.
         """
         check_privatizer(privatizer, self._strategy)
 
@@ -260,9 +260,9 @@ class JaxAudit:
         )
 
     def records(self, data: Tree) -> tuple[Tree, CanaryRows]:
-        """Return the data with the canaries' rows appended, and what makes them such.
+        """Return the data with rows for canaries appended, and their ``CanaryRows``.
 
-        For ``insertion=Records(norm=...)``. Sample from all rows, hand each batch its
+        For ``insertion=Records(norm=...)``. Sample from all rows, take each batch's
         rows of both, and train on ``canary_loss(loss)``.
 
         Args:
@@ -277,10 +277,10 @@ class JaxAudit:
         return canary_records(data, self._tree.layout, weights)
 
     def observe(self, state: Tree, *, batch: ArrayLike | None = None) -> Tree:
-        """Read the step that was taken, and return the state for the next one.
+        """Record the step that was taken, and return the state for the next one.
 
-        Call it after every step, outside compiled code. It raises nothing: what is
-        wrong is reported by ``finish``, and no canary joins any more.
+        Call it after every step, outside compiled code. It never raises: errors are
+        reported by ``finish``, and no further canary joins.
 
         Args:
             state: What the wrapped privatizer's ``update`` returned as its state, or
@@ -326,26 +326,26 @@ class JaxAudit:
         records: int = 8,
         seed: int = 0,
     ) -> Sensitivity:
-        """Look how much one record changes the sum that the privatizer is given.
+        """Measure how much one record changes the sum that the privatizer is given.
 
-        What is seen is part of the result. Probe at the start, and again at steps that
-        you choose beforehand.
+        The findings are added to the result. Probe at the start, and again at steps
+        that you choose beforehand.
 
         Args:
-            clipped_sum: From a batch to what goes into ``privatizer.update``, as your
+            clipped_sum: Maps a batch to what goes into ``privatizer.update``, as your
                 step computes it; compile it with ``jax.jit``. With padding it takes
-                ``keep``, which says what rows are none::
+                ``keep``, False at padding rows::
 
                     @jax.jit
                     def clipped_sum(batch, keep):
                         return grad_fn(params, *batch, is_padding_example=~keep)
 
-                It may also take ``scale``, what the loss is to be multiplied by. See
+                It may also take ``scale``, by which to multiply the loss. See
                 ``dpaudit.training.probe.probe_sum``.
             batch: Real records, a dozen is enough: a tree of arrays with one row for
                 each. With microbatches, a multiple of their size.
-            records: How many of them leave, one at a time.
-            seed: Decides which.
+            records: How many of them are removed, one at a time.
+            seed: Selects which.
         """
         leaves, structure = jax.tree.flatten(batch)
 
@@ -359,34 +359,34 @@ class JaxAudit:
         )
 
     def probe_step(self, step: Update, batch: Tree) -> UpdateReport:
-        """Look whether what a step leaves depends on records past the noise.
+        """Check that a step's result depends on records only through the noisy sum.
 
-        The step is run thirteen times, uncompiled, on batches of other records and on
-        one with a record fewer, while the wrapped privatizer is given the same sum
+        The step is run thirteen times, uncompiled, on batches of different records and
+        on one with a record fewer, while the wrapped privatizer is given the same sum
         instead of theirs. All that the step returns must then be equal, bit for bit.
-        What is seen is part of the result. Probe at the start, and again at steps that
-        you choose beforehand.
+        The findings are added to the result. Probe at the start, and again at steps
+        that you choose beforehand.
 
-        What ``step`` does not return is not seen, nor what the privatizer itself keeps
-        of the sums, nor records that are not in ``batch``.
+        What ``step`` does not return is not checked, nor what the privatizer itself
+        keeps of the sums, nor records that are not in ``batch``.
 
         Args:
-            step: From a batch to all that your step leaves: the parameters, the states
-                of privatizer and optimizer, and whatever else steers later steps. It
-                calls the wrapped privatizer, begins from the same state in each call,
-                and draws from the same keys. With padding it takes ``keep``, which says
-                what rows are none::
+            step: Maps a batch to the whole state after your step: the parameters, the
+                states of privatizer and optimizer, and whatever else steers later
+                steps. It calls the wrapped privatizer, begins from the same state in
+                each call, and draws from the same keys. With padding it takes ``keep``,
+                False at padding rows::
 
                     audit.probe_step(
                         lambda batch, keep: step(params, noise_state, batch, ~keep),
                         batch,
                     )
 
-                Otherwise a record is really taken out. A size of the batch that is
-                public is taken from elsewhere.
+                Otherwise a record is really removed. A public batch size must not be
+                computed from the batch.
             batch: Real records, a dozen is enough: a tree of arrays with one row for
-                each. Half of them are in a batch; with microbatches that is to be a
-                multiple of their size.
+                each. Each call is given half of them; with microbatches that half must
+                be a multiple of their size.
         """
         leaves, structure = jax.tree.flatten(batch)
 
@@ -396,16 +396,16 @@ class JaxAudit:
             return named_arrays(left)
 
         before = self._forced.taken
-        found = probe_update(run, leaves, function=step, name="step")
+        report = probe_update(run, leaves, function=step, name="step")
         if self._forced.taken == before:
             code = "interference.update_not_reached"
             why = not_checked(Stage.SIDE_PATHS, code, ran="step")
-            found = UpdateReport(findings=(why,))
-        self._audit.add(*found.findings)
-        return found
+            report = UpdateReport(findings=(why,))
+        self._audit.add(*report.findings)
+        return report
 
     def after_step(self, params: Tree) -> None:
-        """Take note of the parameters that a step left, after ``observe``.
+        """Record the parameters after a step, once ``observe`` was called.
 
         Call it after each step; ``finish(released=...)`` compares with the last.
 
@@ -416,13 +416,13 @@ class JaxAudit:
         self._released.after_step(named_arrays(params), steps=steps)
 
     def save(self, path: str | Path) -> None:
-        """Write what was seen so far to a file that holds no key."""
+        """Write the observations so far to a file; it does not contain the key."""
         self._audit.save(path, self._sampling and self._sampling.saved())
 
     def resume(self, path: str | Path) -> None:
-        """Go on from a file that ``save`` wrote, with the same key and design.
+        """Continue from a file that ``save`` wrote, with the same key and design.
 
-        The privatizer's state is part of the training's own checkpoint.
+        The privatizer's state belongs in the checkpoint of the training run.
         """
         state = self._audit.read_state(path)
         self._audit.resume(state)
@@ -433,46 +433,46 @@ class JaxAudit:
     def finish(
         self, *, claim: Guarantee | None = None, released: Tree = None
     ) -> Result:
-        """Guess, and judge.
+        """Guess the coins, test the claims and return the result.
 
         Args:
-            claim: What the accountant stands for, if not the curve of the event.
-            released: The parameters that are released, if ``after_step`` was told what
-                each step left.
+            claim: The accountant's privacy curve, if it is not that of the event.
+            released: The parameters that are released, if ``after_step`` was called
+                after each step.
         """
         self._audit.check_observed()
         named = None if released is None else named_arrays(released)
         steps = self._audit.likelihood.steps
-        found = [
+        findings = [
             *self._checks(),
             *self._of_strategy(),
             *self._released.findings(named, steps=steps),
         ]
         if claim is None and self._history:
             claim = accountant_curve(self._history)
-            found += self._of_accounting(self._history)
+            findings += self._of_accounting(self._history)
         if self._sampling is not None:
-            found += self._of_batches(self._sampling)
+            findings += self._of_batches(self._sampling)
         return self._audit.finish(
             claim=claim,
-            findings=found,
+            findings=findings,
             accounted_noise=self._accounted_noise(),
             unmodelled=self._unmodelled(),
         )
 
     def _of_batches(self, sampling: BatchSampling) -> Iterator[Finding]:
-        """Hold batches against the rate accounted for, or the cycles."""
+        """Compare batches with the accounted rate, or with the cycles."""
         history, cycles, steps = self._history, self._separation, sampling.batches
-        told = [rate for _, rate, _ in history or ()] if cycles == 1 else []
+        accounted = [rate for _, rate, _ in history or ()] if cycles == 1 else []
         checks, faults = sampling.found(
-            max(told, default=self._rate),
+            max(accounted, default=self._rate),
             separation=cycles,
             most=-(-steps // cycles) if cycles > 1 else None,
         )
         yield from (*checks, *faults)
 
     def _unmodelled(self) -> Finding | None:
-        """Return why canaries may be other than a clipping norm each."""
+        """Return why canaries may not have exactly the clipping norm."""
         if isinstance(self._insertion, Sums):
             return None
         clip = self._clip
@@ -480,16 +480,16 @@ class JaxAudit:
         return None if whole else noted("forecast.smaller")
 
     def _accounted_noise(self) -> NDArray[np.float64] | None:
-        """Return the multiplier of each step by the event, if steps are its own."""
+        """Return each step's multiplier in the event, if its entries are steps."""
         if self._strategy or self._separation > 1:
             return None
         return noise_of_steps(self._history or (), self._audit.likelihood.steps)
 
     def _of_strategy(self) -> tuple[Finding, ...]:
-        """Recompute the strategy's sensitivity; hold it against what is accounted for.
+        """Recompute the strategy's sensitivity; compare it with the accounted one.
 
-        Noise is a multiple of the norm; over the accountant's multiplier it is what one
-        join was taken to be.
+        The run's noise multiplier over the accountant's is the sensitivity that was
+        accounted for one participation.
         """
         strategy, history = self._strategy, self._history
         if not (
@@ -510,9 +510,9 @@ class JaxAudit:
     def _of_accounting(
         self, history: list[tuple[float, float, int]]
     ) -> Iterator[Finding]:
-        """Hold the steps that were made against the event that was accounted for.
+        """Compare the steps that were made with the event that was accounted for.
 
-        In cycles, and with correlated noise, an entry of it is not a step.
+        With cycles or correlated noise, an entry of the event is not a step.
         """
         if self._strategy or self._separation > 1:
             return
@@ -522,15 +522,15 @@ class JaxAudit:
         )
 
     def _joining(self) -> NDArray[np.float64]:
-        """Return what the audit itself adds to the coming step's sum."""
+        """Return what the audit itself adds to the next step's sum."""
         if isinstance(self._insertion, Records) or self._audit.guard.failure:
             return np.zeros(self._tree.layout.coordinates)
         return np.float64(self._norm) * self._audit.contributions()
 
     def _expected(self) -> NDArray[np.float64]:
-        """Return what canaries put into the coming step's sum, over a record's norm.
+        """Return the canaries' part of the next step's sum, over a record's norm.
 
-        Which records a batch holds is not seen; of those, it is what coins expect.
+        For records it is the expectation given the coins, as batches are not seen.
         """
         if not isinstance(self._insertion, Records):
             return self._joining() / self._norm

@@ -1,7 +1,7 @@
 """The canaries' coordinates in trees of JAX arrays.
 
 Coordinates are numbered through the leaves in JAX's order, and through each leaf row by
-row. Leaves that hold nothing, or no floating-point numbers, have none.
+row. Empty leaves, and leaves without floating-point numbers, have none.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Tree: TypeAlias = Any  # a tree of JAX arrays of any structure
 
 
 def holds_floats(tree: Tree) -> list[bool]:
-    """Return which leaves hold floating-point numbers; canaries live in no others."""
+    """Return which leaves hold floating-point numbers; only these hold canaries."""
     return [
         bool(jnp.issubdtype(leaf.dtype, jnp.floating)) for leaf in jax.tree.leaves(tree)
     ]
@@ -33,11 +33,11 @@ def holds_floats(tree: Tree) -> list[bool]:
 class TreeLayout:
     """Adds and reads at a layout's coordinates in trees of one structure.
 
-    Its verbs are plain JAX, so they may be traced by ``jax.jit``.
+    Its methods are plain JAX, so they may be traced by ``jax.jit``.
 
     Attributes:
         structure: The structure of the trees.
-        layout: Where the coordinates lie in their leaves.
+        layout: The coordinates' positions in their leaves.
     """
 
     structure: jax.tree_util.PyTreeDef
@@ -45,7 +45,7 @@ class TreeLayout:
 
     @classmethod
     def of(cls, tree: Tree, coordinates: int, *, key: Key) -> Self:
-        """Return the layout of so many coordinates, drawn from the key."""
+        """Return a layout with a number of coordinates, drawn from the key."""
         leaves, structure = jax.tree.flatten(tree)
         layout = Layout.uniform(
             (leaf.shape for leaf in leaves),
@@ -70,8 +70,8 @@ class TreeLayout:
         leaves = self._leaves(tree)
         values = jnp.zeros(self.layout.coordinates, jnp.float32)
         for part in self.layout.parts:
-            found = jnp.atleast_1d(leaves[part.array])[self._index(part)]
-            values = values.at[part.which].set(found.astype(jnp.float32))
+            entries = jnp.atleast_1d(leaves[part.array])[self._index(part)]
+            values = values.at[part.which].set(entries.astype(jnp.float32))
         return values
 
     def named(self, tree: Tree) -> dict[str, jax.Array]:
@@ -96,7 +96,7 @@ class TreeLayout:
 
 
 def named_arrays(tree: Tree) -> dict[str, Any]:
-    """Return the leaves of any tree by name; keys of random numbers as their bits."""
+    """Return the leaves of any tree by name; random keys as their bits."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): _bits(leaf)
         for path, leaf in jax.tree.leaves_with_path(tree)

@@ -2,13 +2,13 @@
 
 JAX Privacy's privatizers are Optax transformations: a function from the clipped sum and
 a state to the noisy sum and the next state. The audited one is another such function,
-and a pure one: what is to be added comes in with the state, and what was seen goes out
-with it. So it may be compiled, alone or within a whole training step, and no Python is
-called back from compiled code. Between two steps the audit takes what was seen out of
-the state and puts in what joins next.
+and a pure one: the values to add come in with the state, and the observed sums go out
+with it. So it may be compiled, alone or within a whole training step, without callbacks
+from compiled code to Python. Between two steps the audit reads the observations from
+the state and writes the next step's contributions.
 
-The state is as secret as that of the plain privatizer, which holds the key of all the
-noise to come: this one also holds what joins the coming step.
+The state is as secret as that of the plain privatizer, which holds the key of all
+future noise: this one also holds the contributions of the next step.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ __all__ = [
 
 
 class AuditedState(NamedTuple):
-    """The state of an audited privatizer, a tuple as Optax' own states are.
+    """The state of an audited privatizer, a tuple like Optax's own states.
 
     Attributes:
         inner: The state of the privatizer itself.
-        joining: What to add at each coordinate in the coming step.
-        seen: What the last noisy sum showed at each coordinate.
-        real: What real records had put there, if that is known; 0 if not.
-        step: How many steps were taken.
+        joining: The values to add at each coordinate in the next step.
+        seen: The last noisy sum at each coordinate.
+        real: The real records' part of it, if that is known; 0 if not.
+        step: Number of steps taken.
     """
 
     inner: Tree
@@ -60,15 +60,15 @@ def audited_privatizer(
     *,
     knows_real_sums: bool,
 ) -> optax.GradientTransformation:
-    """Return a privatizer that adds what is in its state, and reads.
+    """Return a privatizer that adds the values in its state, and reads noisy sums.
 
     Args:
         privatizer: The one that adds noise.
-        layout: Where to add and to read.
-        forced: Replaces sums while a step is looked at.
-        first: Returns what to add in the coming step, and how many were taken before.
-        knows_real_sums: Whether to read also what the sum was before anything was
-            added.
+        layout: The coordinates to add to and to read.
+        forced: Replaces sums while a step is probed.
+        first: Returns the values to add in the next step, and the number of steps taken
+            before.
+        knows_real_sums: Whether to read the sum before canaries too.
     """
 
     def init(params: Tree) -> AuditedState:
@@ -104,16 +104,16 @@ def audited_privatizer(
 
 @final
 class ForcedSum:
-    """Makes the sums of a step equal, whatever its records, while it is looked at.
+    """Makes the sums of a step equal, whatever its records, while it is probed.
 
-    Then the noise is that of the state, so noisy sums are equal too. Code runs
-    uncompiled meanwhile: what was compiled before does not ask for another sum.
+    The noise is determined by the state, so noisy sums are then equal too. Code runs
+    uncompiled meanwhile, because compiled code would not use the replaced sum.
 
     Args:
         scale: Standard deviation of the sums.
 
     Attributes:
-        taken: How many sums were replaced so far.
+        taken: Number of sums replaced so far.
     """
 
     def __init__(self, scale: float) -> None:
@@ -123,7 +123,7 @@ class ForcedSum:
 
     @contextmanager
     def begin(self, seed: int) -> Iterator[None]:
-        """Replace sums by those of a seed."""
+        """Replace sums by random ones drawn from a seed."""
         self._rng = np.random.default_rng(seed)
         try:
             with jax.disable_jit():
@@ -132,7 +132,7 @@ class ForcedSum:
             self._rng = None
 
     def instead_of(self, sums: Tree) -> Tree:
-        """Return what replaces sums, or these if nothing does."""
+        """Return the replacement of sums, or the sums themselves if there is none."""
         rng = self._rng
         if rng is None:
             return sums
@@ -148,13 +148,13 @@ class ForcedSum:
 
 
 def exchange(state: Tree, joining: NDArray[np.float64]) -> Tree:
-    """Return the state, or a tree that holds it, with what joins the coming step."""
+    """Return the state, or a tree that holds it, with the next step's contributions."""
 
     def renewed(part: Tree) -> Tree:
         if not isinstance(part, AuditedState):
             return part
-        # Added to the zeros that the step left, it stays on their devices; an array
-        # of another kind would have the user's step compiled again.
+        # Adding to the zeros that the step left keeps their devices; an array of
+        # another kind would cause the user's step to be recompiled.
         fresh = jnp.asarray(joining, jnp.float32)
         return part._replace(joining=part.joining + fresh)
 
@@ -162,7 +162,7 @@ def exchange(state: Tree, joining: NDArray[np.float64]) -> Tree:
 
 
 def cleared(state: Tree) -> Tree:
-    """Return the state, or a tree that holds it, with nothing to join any step."""
+    """Return the state, or a tree that holds it, without any contributions."""
 
     def emptied(part: Tree) -> Tree:
         if not isinstance(part, AuditedState):
@@ -173,18 +173,18 @@ def cleared(state: Tree) -> Tree:
 
 
 def find(state: Tree) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many steps were taken, and noisy and real sums of the last one."""
-    found = [
+    """Return the number of steps taken, and the last step's noisy and real sums."""
+    states = [
         part for part in jax.tree.leaves(state, is_leaf=_is_ours) if _is_ours(part)
     ]
-    if len(found) != 1:
+    if len(states) != 1:
         raise InvalidRunError(
             "expected the state of one audited privatizer, or a tree that holds it, "
-            f"and found {len(found)}; make the state with the privatizer that "
+            f"and found {len(states)}; make the state with the privatizer that "
             "audit.wrap returned"
         )
-    seen, real = (np.asarray(part, np.float64) for part in found[0][2:4])
-    return int(found[0].step), seen, real
+    seen, real = (np.asarray(part, np.float64) for part in states[0][2:4])
+    return int(states[0].step), seen, real
 
 
 def _is_ours(part: object) -> bool:

@@ -2,10 +2,10 @@
 
 A canary's loss is linear: a weight times one parameter. Its gradient is therefore the
 weight in that parameter's coordinate and zero elsewhere, whatever the model, and passes
-through everything that other records' gradients pass through: sampling, microbatches,
-clipping, summation, noise. The weight is that of the insertion if the canary's coin is
-1, and zero if it is 0; the record is there either way, so that the number of records
-does not depend on the coins.
+through the same stages as other gradients: sampling, microbatches, clipping, summation,
+noise. The weight is that of the insertion if the canary's coin is 1, and zero if it is
+0; the record is present either way, so that the number of records does not depend on
+the coins.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ __all__ = ["CanaryRows", "canary_loss", "canary_records"]
 
 
 class CanaryRows(NamedTuple):
-    """One row per record: what makes it a canary. A tree, so that it can be batched.
+    """The canary of each record, one row each. A tree, so that it can be batched.
 
     Attributes:
-        leaf: The leaf of the parameters that its gradient is in; -1: not a canary.
-        offset: The place in the flattened leaf.
+        leaf: The leaf of the parameters with its gradient; -1 if it is not a canary.
+        offset: The index in the flattened leaf.
         weight: Its gradient there, before clipping.
     """
 
@@ -39,13 +39,13 @@ class CanaryRows(NamedTuple):
 def canary_loss(
     loss: Callable[..., Tree], *, has_aux: bool = False
 ) -> Callable[..., Tree]:
-    """Return the loss with one more batch argument, the last: the ``CanaryRows``.
+    """Return the loss with ``CanaryRows`` as an additional, last batch argument.
 
-    Ordinary records have the loss that they had, canaries a linear one.
+    Ordinary records keep their loss, canaries have a linear one.
 
     Args:
         loss: Takes the parameters, then anything.
-        has_aux: Whether it returns a pair, of which the first is the loss.
+        has_aux: Whether it returns a pair whose first element is the loss.
 
     Example:
         >>> def loss(weights, pixels):
@@ -77,23 +77,23 @@ def _pair(returned: Tree, *, has_aux: bool) -> tuple[jax.Array, Tree]:
 
 
 def _parameter(params: Tree, leaf: jax.Array, offset: jax.Array) -> jax.Array:
-    """Return the parameter that a canary is about."""
-    found = jnp.zeros((), jnp.float32)
+    """Return the value of a canary's parameter."""
+    value = jnp.zeros((), jnp.float32)
     floats = holds_floats(params)
     for i, values in enumerate(jax.tree.leaves(params)):
         if floats[i] and values.size:
             here = values.reshape(-1)[jnp.clip(offset, 0, values.size - 1)]
-            found = found + jnp.where(leaf == i, here.astype(jnp.float32), 0.0)
-    return found
+            value = value + jnp.where(leaf == i, here.astype(jnp.float32), 0.0)
+    return value
 
 
 def canary_records(
     data: Tree, layout: Layout, weights: NDArray[np.floating]
 ) -> tuple[Tree, CanaryRows]:
-    """Return the data with the canaries' rows after them, and what makes them canaries.
+    """Return the data with the canaries' rows appended, and the ``CanaryRows``.
 
-    Each canary's row repeats the first record, so that the model can be run on it; the
-    gradient that the record has there is multiplied by zero.
+    Each canary's row repeats the first record, so that the model can be run on it; that
+    record's own gradient is multiplied by zero there.
     """
     rows = len(jax.tree.leaves(data)[0])
     count = len(weights)

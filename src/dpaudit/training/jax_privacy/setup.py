@@ -1,9 +1,9 @@
-"""What a JAX Privacy run is: what its objects say, and how canaries come into it.
+"""Read a JAX Privacy run's configuration from its objects, and how to insert canaries.
 
-JAX Privacy describes a run to its accountants as an event of dp-accounting: so many
-steps with this noise and sampling. What the audit tests is that description, not what
-the program was set to: a privatizer with too small a standard deviation contradicts the
-event, and that is to be found out.
+JAX Privacy describes a run to its accountants as an event of dp-accounting: a number of
+steps with their noise and sampling. The audit tests that description, not the program's
+settings: a privatizer with too small a standard deviation contradicts the event, which
+the audit is to detect.
 
 Canaries are added to sums, or are records among the others.
 """
@@ -47,8 +47,8 @@ __all__ = [
     "strategy_of",
 ]
 
-_FIRST_STEPS: Final = 16  # that show whether noise is correlated
-_CLOSE: Final = 1e-3  # of what is computed in float32
+_FIRST_STEPS: Final = 16  # enough to see whether noise is correlated
+_CLOSE: Final = 1e-3  # tolerance for what is computed in float32
 
 
 def history_of(event: DpEvent) -> list[tuple[float, float, int]]:
@@ -89,7 +89,7 @@ def history_of(event: DpEvent) -> list[tuple[float, float, int]]:
 class Sums:
     """Canaries are added to the clipped sum, just before the noise.
 
-    Nothing but the privatizer is wrapped. Sampling and clipping are not run through.
+    Only the privatizer is wrapped. Canaries do not pass through sampling and clipping.
     """
 
 
@@ -118,7 +118,7 @@ Insertion: TypeAlias = Sums | Records
 
 
 def insertion_setting(insertion: Insertion) -> CanaryInsertion:
-    """Return what a design records of how canaries come in."""
+    """Return how canaries are inserted, as a design records it."""
     match insertion:
         case Sums():
             return CanaryInsertion(point=InsertionPoint.GRADIENT_SUM)
@@ -127,9 +127,9 @@ def insertion_setting(insertion: Insertion) -> CanaryInsertion:
 
 
 def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:
-    """Return the most that one record's gradient can be in the sum of a batch.
+    """Return the largest norm of one record's gradient in the sum of a batch.
 
-    Rescaling to unit norm and division by ``normalize_by`` are contained in it.
+    It includes rescaling to unit norm and division by ``normalize_by``.
 
     Example:
         >>> from jax_privacy import clipped_grad
@@ -142,7 +142,7 @@ def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:
             f"{type(clipped_grad).__name__}; pass it before jax.jit, which hides its "
             "sensitivity"
         )
-    norm = float(clipped_grad.sensitivity())  # of zeroing a record out
+    norm = float(clipped_grad.sensitivity())  # under zeroing out a record
     if not (isfinite(norm) and norm > 0):
         raise InvalidInputError(
             f"clipped_grad has sensitivity {norm}; without a finite clipping norm "
@@ -154,9 +154,9 @@ def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:
 def clipping_norm(clipped_grad: BoundedSensitivityCallable) -> float | None:
     """Return the norm that gradients are clipped to; None if it is not known.
 
-    The sensitivity is a quotient that does not tell it. JAX Privacy's own functions
-    enclose it; others, and gradients that are transformed before they are clipped, are
-    not followed.
+    The sensitivity is a quotient and does not reveal it. JAX Privacy's own functions
+    hold it in their closures; for other functions, and for gradients that are
+    transformed before clipping, it is not known.
 
     Example:
         >>> from jax_privacy import clipped_grad
@@ -172,13 +172,13 @@ def clipping_norm(clipped_grad: BoundedSensitivityCallable) -> float | None:
 
 
 def _enclosed_by_clipping(function: object) -> dict[str, object]:
-    """Return what functions of JAX Privacy's clipping enclose, from outside inwards."""
-    found: dict[str, object] = {}
+    """Return the closure variables of JAX Privacy's clipping functions, outer first."""
+    variables: dict[str, object] = {}
     if _is_of_clipping(function):
-        found = _enclosed(function)
-        for inner in tuple(found.values()):
-            found = _enclosed_by_clipping(inner) | found
-    return found
+        variables = _enclosed(function)
+        for inner in tuple(variables.values()):
+            variables = _enclosed_by_clipping(inner) | variables
+    return variables
 
 
 def _enclosed(function: FunctionType) -> dict[str, object]:
@@ -194,7 +194,7 @@ def _is_of_clipping(value: object) -> TypeGuard[FunctionType]:
 def sampling_of(
     batch_selection: CyclicPoissonSampling,
 ) -> tuple[float, Participation | None]:
-    """Return the chance of a record to be in a batch, and whose turn it is.
+    """Return the sampling rate, and the participation schedule of the cycles.
 
     Example:
         >>> sampling_of(CyclicPoissonSampling(sampling_prob=0.1, iterations=100))
@@ -223,7 +223,7 @@ def sampling_of(
 
 
 def strategy_of(config: BandMFExecutionPlanConfig) -> Toeplitz | None:
-    """Return how the noise of an execution plan is correlated; None if it is not.
+    """Return the strategy that correlates a plan's noise; None if it is independent.
 
     Example:
         >>> config = BandMFExecutionPlanConfig(
@@ -245,7 +245,7 @@ def strategy_of(config: BandMFExecutionPlanConfig) -> Toeplitz | None:
 
 
 def noise_of(config: BandMFExecutionPlanConfig) -> float:
-    """Return the noise that a plan states, over a record's norm, before correlation."""
+    """Return a plan's noise multiplier over a record's norm, before correlation."""
     event = config.plan.dp_event
     ((multiplier, _, _),) = history_of(event)
     return multiplier * float(np.linalg.norm(np.asarray(config.strategy, np.float64)))
@@ -254,10 +254,10 @@ def noise_of(config: BandMFExecutionPlanConfig) -> float:
 def check_privatizer(
     privatizer: optax.GradientTransformation, strategy: Strategy | None
 ) -> None:
-    """Refuse a privatizer of JAX Privacy that correlates its noise in another way.
+    """Refuse a privatizer whose noise is not correlated by the given strategy.
 
-    Of its own privatizers the noising matrix, ``C^-1``, can be read; of others nothing
-    is known, and what was said is believed.
+    The noising matrix ``C^-1`` can be read from JAX Privacy's own privatizers; for any
+    other, the given strategy is assumed to be right.
 
     Raises:
         InvalidInputError: The noise is correlated and no strategy was passed, or not
@@ -270,7 +270,7 @@ def check_privatizer(
     steps = (strategy and strategy.steps) or _FIRST_STEPS
     noising: Any = enclosed["noising_matrix"]
     streamed = isinstance(noising, StreamingMatrix)
-    # A column that is scaled at the end differs from the others only there.
+    # All steps are compared: normalisation may change the last columns only.
     rows = np.asarray(noising.materialize(steps) if streamed else noising, np.float64)
     correlated = np.abs(rows - np.diag(np.diagonal(rows))).max(initial=0.0) > _CLOSE
     if strategy is None:

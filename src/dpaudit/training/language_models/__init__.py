@@ -1,7 +1,7 @@
-"""Canaries made of tokens, for models of language; needs torch.
+"""Canaries made of tokens, for language models; needs torch.
 
-Made here, they are handed to ``dpaudit.training.black_box.BlackBoxAudit``, which says
-by coin which of them are trained on, and judges what the final model says of them.
+Pass them to ``dpaudit.training.black_box.BlackBoxAudit``, which draws which of them are
+trained on and audits the final model's scores of them.
 """
 
 from dpaudit.errors import MissingExtraError

@@ -1,22 +1,22 @@
-"""Canaries made of tokens: what they say, and which of their tokens are trained on.
+"""Canaries made of tokens, and which of their tokens are trained on.
 
 A canary is a row of tokens with labels, one for each place; at ``IGNORED`` nothing is
-learned. Which canaries there are is public and fixed before any coin.
+learned. The canaries are public and fixed before any coin flip.
 
-- ``random_tokens``: tokens drawn evenly. Nothing but memory explains them.
+- ``random_tokens``: tokens drawn uniformly. Only memorisation explains them.
 - ``new_tokens``: a text that is the same for all, then a token that belongs to this
   canary alone and that no real record has (Panda, Tang, Nasr, Choquette-Choo and
   Mittal, https://arxiv.org/abs/2503.06808). Where the head (or the embedding) is
   trained, such a token has a row of weights to itself: no other record disturbs it, and
-  the final model shows nearly what the sums showed.
-- ``sampled_tokens``: what the model itself says at a high temperature: text of its own
-  kind, but unlikely.
+  the final model reveals nearly as much as the sums.
+- ``sampled_tokens``: text that the model itself generates at a high temperature, so in
+  its own style but unlikely.
 - ``written_tokens``: strings of your own, such as records that people worry about.
 
-**Excluded canaries.** Left out, a canary changes how many records there are. To keep
-that number, and all lengths, the same whatever the coins, an excluded canary can be
-*blank*: the same tokens with no label (``Tokens.blank``). A blank record adds nothing
-to a private sum, if its loss is zero, so that this is still the add-remove game.
+**Excluded canaries.** Leaving a canary out changes the number of records. To make that
+number and all lengths independent of the coins, an excluded canary can be *blank*: the
+same tokens with no label (``Tokens.blank``). A blank record adds nothing to a private
+sum, if its loss is zero, so this is still the add-remove game.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ __all__ = [
     "written_tokens",
 ]
 
-IGNORED: Final = -100  # the label that torch's and transformers' losses leave out
+IGNORED: Final = -100  # the label that torch's and transformers' losses ignore
 
 
 @final
@@ -70,12 +70,12 @@ class Tokens(Dataset[Record]):
         *,
         padding: int | None = None,
     ) -> None:
-        """Keep rows of tokens.
+        """Store rows of tokens.
 
         Args:
             ids: Whole numbers, a row for each record.
             labels: Of the same shape; every token is learned if left out.
-            padding: The token that fills rows up, at their end; not learned.
+            padding: The token that pads rows at their end; not learned.
         """
         self.ids = _rows("ids", ids)
         self.labels = self.ids.clone() if labels is None else _rows("labels", labels)
@@ -102,33 +102,32 @@ class Tokens(Dataset[Record]):
         return Blank(Tokens(self.ids, nothing))
 
     def filled(self, length: int) -> "Tokens":
-        """Return rows of another length, each filled up by its own tokens again.
+        """Return rows of another length, each filled by repeating its own tokens.
 
-        For data that are packed: a row that a canary shared with other texts would be
-        changed by a coin, and not added or left out.
+        For packed data: in a row that a canary shared with other texts, a coin would
+        change the row instead of adding it or leaving it out.
         """
         _validate.whole_number("length", length, least=1)
         places = torch.arange(length) % self._lengths[:, None]
         return Tokens(self.ids.gather(1, places), self.labels.gather(1, places))
 
     def some(self, places: Sequence[int]) -> "Tokens":
-        """Return some of the records, by their places."""
+        """Return some of the records, by their indices."""
         chosen = torch.as_tensor(places)
-        found = Tokens(self.ids[chosen], self.labels[chosen])
-        found._lengths = self._lengths[chosen]
-        return found
+        tokens = Tokens(self.ids[chosen], self.labels[chosen])
+        tokens._lengths = self._lengths[chosen]
+        return tokens
 
 
 def random_tokens(
     count: int, *, length: int, vocabulary: int | Sequence[int], seed: int
 ) -> Tokens:
-    """Return canaries of tokens drawn evenly.
+    """Return canaries of tokens drawn uniformly.
 
     Args:
-        count: How many canaries.
+        count: Number of canaries.
         length: Tokens in each.
-        vocabulary: How many tokens there are, or those to draw from (without special
-            ones).
+        vocabulary: Number of tokens, or those to draw from (without special ones).
         seed: Public.
 
     Example:
@@ -149,13 +148,13 @@ def new_tokens(
 ) -> Tokens:
     """Return canaries that each end in a token of their own.
 
-    Only that token is learned. The text before it is the same for all, so that what
-    training does to it tells nothing of one of them.
+    Only that token is learned. The text before it is the same for all, so that its
+    effect on training reveals nothing about any one canary.
 
     Args:
         tokens: One for each canary; no real record has any (``unseen_tokens``).
         before: The tokens before it, at least one.
-        repeats: How often the token follows.
+        repeats: How often the token is repeated.
 
     Example:
         >>> canaries = new_tokens([901, 902], before=[5, 6])
@@ -189,16 +188,16 @@ def sampled_tokens(
     seed: int = 0,
     batch_size: int = 256,
 ) -> Tokens:
-    """Return canaries that the model says itself, at a high temperature.
+    """Return canaries that the model generates itself, at a high temperature.
 
     Args:
         model: The public initial model, from tokens to logits (``Logits``).
-        count: How many canaries.
+        count: Number of canaries.
         length: Tokens in each.
         start: The token that each begins with.
-        temperature: What logits are divided by; 1 for what the model thinks likely.
+        temperature: Divisor of the logits; 1 for the model's own distribution.
         seed: Public.
-        batch_size: How many the model says at once.
+        batch_size: How many the model generates at once.
     """
     _check_size(count, length)
     _validate.positive("temperature", temperature)
@@ -209,8 +208,8 @@ def sampled_tokens(
         while ids.shape[1] < length:
             with torch.no_grad():
                 logits = model(ids)[:, -1].float().cpu() / temperature
-            said = torch.multinomial(logits.softmax(-1), 1, generator=generator)
-            ids = torch.cat([ids, said], 1)
+            token = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+            ids = torch.cat([ids, token], 1)
         parts.append(ids)
     return Tokens(torch.cat(parts))
 
@@ -221,11 +220,11 @@ def written_tokens(
     *,
     length: int,
 ) -> Tokens:
-    """Return canaries of strings of your own, cut or filled up to one length.
+    """Return canaries from strings of your own, truncated or padded to one length.
 
     Args:
         texts: A string for each canary.
-        tokenizer: Of transformers, with a token to fill up.
+        tokenizer: Of transformers, with a padding token.
         length: Tokens in each.
     """
     _check_size(len(texts), length)
@@ -239,14 +238,14 @@ def written_tokens(
     labels = torch.full_like(ids, IGNORED)
     lengths = torch.zeros(len(texts), dtype=torch.long)
     for row, text in enumerate(texts):
-        found = torch.tensor(tokenizer(text)["input_ids"][:length])
-        if len(found) < 2:
+        tokens = torch.tensor(tokenizer(text)["input_ids"][:length])
+        if len(tokens) < 2:
             raise InvalidInputError(
                 f"texts[{row}]={text!r} has fewer than two tokens, so nothing of it is "
                 "predicted; write a longer one"
             )
-        lengths[row] = len(found)
-        ids[row, : len(found)] = labels[row, : len(found)] = found
+        lengths[row] = len(tokens)
+        ids[row, : len(tokens)] = labels[row, : len(tokens)] = tokens
     made = Tokens(ids, labels)
     made._lengths = lengths
     return made
@@ -258,8 +257,8 @@ def unseen_tokens(
     """Return the tokens that no text has, for ``new_tokens``.
 
     Args:
-        texts: Every record that is trained on, and what is public, as tokens.
-        vocabulary: How many tokens there are.
+        texts: Every record that is trained on, and public texts, as tokens.
+        vocabulary: Number of tokens.
         special: Tokens with a meaning to programs, which are left out.
 
     Example:
@@ -279,19 +278,19 @@ def _check_size(count: int, length: int) -> None:
 
 
 def _rows(name: str, given: Any) -> torch.Tensor:  # noqa: ANN401 (tokens of the user)
-    found = torch.as_tensor(given)
-    if found.ndim != 2 or found.is_floating_point():
+    rows = torch.as_tensor(given)
+    if rows.ndim != 2 or rows.is_floating_point():
         raise InvalidInputError(
             f"{name} must be rows of whole numbers, one row a record, got "
-            f"{found.dtype} of shape {tuple(found.shape)}"
+            f"{rows.dtype} of shape {tuple(rows.shape)}"
         )
-    return found.long().clone()
+    return rows.long().clone()
 
 
 def _lengths(ids: torch.Tensor, padding: int) -> torch.Tensor:
-    """Return how long each row is, without what fills it up at its end."""
+    """Return the length of each row without the padding at its end."""
     places = torch.arange(1, ids.shape[1] + 1)
-    found = torch.where(ids != padding, places, 0).max(1).values
-    if not bool((found > 0).all()):
+    lengths = torch.where(ids != padding, places, 0).max(1).values
+    if not bool((lengths > 0).all()):
         raise InvalidInputError("a row of ids has nothing but padding")
-    return found
+    return lengths

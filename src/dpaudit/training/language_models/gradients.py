@@ -1,17 +1,17 @@
-"""Canaries as training sees them: by their gradients at the public initial model.
+"""Gradients of canaries at the public initial model: selection and scores.
 
-While weights move little, a record that joined moved them against its gradient at the
-initial model, clipped. So the change of the weights, which whoever holds the final
-model can read, is a sum of the gradients of those that were included, of the other
-records' and of noise, and each canary's part in it can be estimated.
+While weights move little, a record that was trained on moved them against its clipped
+gradient at the initial model. So the change of the weights, which can be read from the
+final model, is a sum of the gradients of included canaries, those of other records and
+noise, and each canary's part in it can be estimated.
 
-- ``record_gradients``: what each record does at the initial model, clipped.
+- ``record_gradients``: the clipped gradient of each record at the initial model.
 - ``least_alike``: of many candidates those whose gradients the others explain least, so
-  that none is mistaken for another. Chosen before any coin, from what is public.
-- ``weight_scores``: how much of each canary is in the change of the weights, by least
-  squares over all of them at once, so that alike ones are told apart.
+  that none is mistaken for another. Chosen before any coin flip, from public data.
+- ``weight_scores``: each canary's part in the change of the weights, by least squares
+  over all of them at once, so that similar ones are separated.
 
-Choosing canaries by what the initial model makes of them: Boglioni, Liu, Ilyas and Wu,
+For choosing canaries by the initial model see Boglioni, Liu, Ilyas and Wu,
 https://arxiv.org/abs/2507.15836, who optimise the records themselves.
 """
 
@@ -44,12 +44,12 @@ def record_gradients(
         model: The initial model, from tokens to logits, with the parameters that will
             be trained, and no others, requiring gradients.
         records: Canaries, or candidates.
-        clip: The clipping norm of the training.
+        clip: The clipping norm used in training.
         losses: The loss of each record, as in training.
     """
     _validate.positive("clip", clip)
     trained = trained_parameters(model)
-    found = np.empty((len(records), sum(p.numel() for p in trained)), np.float32)
+    gradients = np.empty((len(records), sum(p.numel() for p in trained)), np.float32)
     with evaluating(model):
         for row in range(len(records)):
             ids, labels = records.ids[row : row + 1], records.labels[row : row + 1]
@@ -58,19 +58,19 @@ def record_gradients(
             parts = torch.autograd.grad(loss, trained)
             gradient = torch.cat([part.reshape(-1) for part in parts]).float()
             gradient *= min(1.0, clip / max(float(gradient.norm()), 1e-12))
-            found[row] = gradient.cpu().numpy()
-    return found
+            gradients[row] = gradient.cpu().numpy()
+    return gradients
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are trained, in their order."""
-    found = [each for each in model.parameters() if each.requires_grad]
-    if not found:
+    """Return the parameters that are trained, in the model's order."""
+    trained = [each for each in model.parameters() if each.requires_grad]
+    if not trained:
         raise InvalidInputError(
             "no parameter of the model is trained; freeze what stays as it is, and "
             "nothing else: p.requires_grad_(False)"
         )
-    return found
+    return trained
 
 
 def least_alike(
@@ -82,12 +82,12 @@ def least_alike(
     """Return the candidates whose gradients the others explain least, best first.
 
     Each next one has the largest part that neither those before it nor public records
-    account for (Gram and Schmidt, with the largest remainder first).
+    explain (Gram-Schmidt with the largest remainder first).
 
     Args:
         gradients: Of the candidates, a row each.
-        count: How many are wanted.
-        besides: Gradients of public records like the real ones, to be unlike as well.
+        count: Number of candidates to choose.
+        besides: Gradients of public records like the real ones, to differ from too.
 
     Example:
         >>> rows = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 0.5]], np.float32)
@@ -123,17 +123,17 @@ def weight_scores(
     besides: NDArray[np.float32] | None = None,
     ridge: float = 4.0,
 ) -> NDArray[np.float64]:
-    """Return how much of each canary is in the change of the weights.
+    """Return each canary's estimated part in the change of the weights.
 
     Args:
         before: The trained parameters of the initial model.
         after: Those of the final model, in the same order.
         gradients: Of all canaries at the initial model (``record_gradients``).
-        besides: Gradients of public records like the real ones: what these explain of
-            the change is left out.
-        ridge: How much the least squares are held back, over the mean square of a
-            gradient's norm; best is four times the noise multiplier's square, over the
-            number of steps that a record joins.
+        besides: Gradients of public records like the real ones; the part of the change
+            that they explain is left out.
+        ridge: The ridge penalty, over the mean squared norm of a gradient; best is four
+            times the squared noise multiplier, over the number of steps that a record
+            joins.
     """
     _validate.positive("ridge", ridge)
     change = np.concatenate(
@@ -157,7 +157,7 @@ def weight_scores(
 def _without(
     gradients: NDArray[np.float32], besides: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
-    """Return the part of each row that others do not explain."""
+    """Return the part of each row that ``besides`` does not explain."""
     if besides is None:
         return gradients
     basis, _ = np.linalg.qr(np.asarray(besides, np.float32).T)

@@ -1,4 +1,4 @@
-"""Canaries among one's own records, as trainers take them: dicts of lists of tokens."""
+"""Add canaries to a data set in the form that trainers take: dicts of token lists."""
 
 from typing import Any, cast
 
@@ -11,10 +11,10 @@ __all__ = ["insert", "rows"]
 
 
 def rows(records: Dataset[Record]) -> list[dict[str, list[int]]]:
-    """Return records as transformers' and TRL's trainers take them.
+    """Return records in the form that the trainers of transformers and TRL take.
 
-    ``labels`` say which tokens are learned. TRL prepares a data set before it trains,
-    and drops records that teach nothing: tell it
+    ``labels`` mark which tokens are learned. TRL prepares a data set before it trains,
+    and drops records that teach nothing: pass
     ``dataset_kwargs={"skip_prepare_dataset": True}``, or blank fillers are lost.
 
     Args:
@@ -25,26 +25,26 @@ def rows(records: Dataset[Record]) -> list[dict[str, list[int]]]:
         >>> rows(new_tokens([901], before=[5]))
         [{'input_ids': [5, 901], 'attention_mask': [1, 1], 'labels': [-100, 901]}]
     """
-    found = []
+    dicts = []
     for index in range(size("records", records)):
         ids, labels = records[index]
-        found.append(
+        dicts.append(
             {
                 "input_ids": ids.tolist(),
                 "attention_mask": [1] * len(ids),
                 "labels": labels.tolist(),
             }
         )
-    return found
+    return dicts
 
 
 def insert(dataset: Any, records: Dataset[Record]) -> Any:  # noqa: ANN401
-    """Return one's own data set with canaries after it.
+    """Return a data set with canaries appended.
 
     Args:
         dataset: Of Hugging Face's ``datasets``, with the column ``input_ids``; or of
             torch, whose records are pairs (ids, labels).
-        records: ``audit.included()``. Fillers keep its length whatever the coins.
+        records: ``audit.included()``. With fillers its length does not depend on coins.
     """
     columns = getattr(dataset, "column_names", None)
     if columns is None:

@@ -1,9 +1,9 @@
-"""What a model of language says of each canary: token by token, and pooled.
+"""Scores of canaries by a language model: token by token, and pooled.
 
 A token's *gain* is the reference's loss less the final model's: how much more likely
 training has made it. A record's score is the mean of its tokens' gains, or of its best
-few: a canary is often remembered by a few tokens only, and the others add noise. All
-are functions of the output and of what is public, so any is valid; choose one before
+few: often only a few tokens of a canary are memorised, and the others add noise. All
+are functions of the output and of public data, so any is valid; choose one before
 ``finish``.
 """
 
@@ -33,11 +33,10 @@ __all__ = [
 
 @final
 class Logits(nn.Module):
-    """A model of language, of which only the logits are wanted.
+    """A language model reduced to its logits.
 
-    transformers' models return an object, a dict or a tuple that holds logits, and so
-    do those of peft around them. Rows are filled up at their end, if at all, where no
-    earlier token sees it.
+    The models of transformers and peft return an object, a dict or a tuple that holds
+    logits. Padding, if any, must be at the end of rows, where no earlier token sees it.
 
     Attributes:
         model: The model.
@@ -49,13 +48,13 @@ class Logits(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the logits of the next token, at each place of each row."""
-        # Places are said, as Opacus sees records in what is said for each of them.
+        # Explicit, with a row per record, so that Opacus sees one for each record.
         places = torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1)
         return logits_of(self.model(input_ids=ids, position_ids=places))
 
 
 def logits_of(said: Any) -> torch.Tensor:  # noqa: ANN401 (what models return)
-    """Return the logits that a model's answer holds."""
+    """Return the logits in a model's output."""
     found = getattr(said, "logits", said)
     if isinstance(said, dict):
         found = said.get("logits", said)
@@ -72,8 +71,8 @@ def logits_of(said: Any) -> torch.Tensor:  # noqa: ANN401 (what models return)
 def record_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return each record's mean loss over its own labels; a blank record's is 0.
 
-    To train by as well: no record's loss depends on how long another one is, as it does
-    where a batch's tokens are averaged together.
+    Suitable for training too: no record's loss depends on the length of another, as it
+    does where all tokens of a batch are averaged together.
 
     Example:
         >>> logits = torch.zeros(2, 3, 4)
@@ -86,12 +85,13 @@ def record_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 @final
 class RecordLoss(nn.Module):
-    """The loss to train by: the mean of ``record_losses``.
+    """The loss to train with: the mean of ``record_losses``.
 
     Models and trainers average over all tokens of a batch, so that a record counts for
-    more beside short ones: then no bound on what one record changes is what Opacus
-    takes it for. Give it to ``Trainer`` as ``compute_loss_func``; with ghost clipping
-    to ``make_private`` as ``criterion``, and what that returns to ``Trainer``.
+    more beside short ones: then the bound on one record's change is not the one that
+    Opacus assumes. Pass this loss to ``Trainer`` as ``compute_loss_func``; with ghost
+    clipping pass it to ``make_private`` as ``criterion``, and its result to
+    ``Trainer``.
 
     Args:
         reduction: ``"mean"`` or ``"sum"`` over records, or ``"none"``: Opacus sets it.
@@ -115,9 +115,9 @@ class RecordLoss(nn.Module):
         """Return the loss; a record without a token to learn has 0.
 
         Args:
-            outputs: What the model returned, or its logits.
+            outputs: The model's output, or its logits.
             labels: The tokens; -100 where none is to be learned.
-            num_items_in_batch: ``Trainer``'s count of tokens, which is not used.
+            num_items_in_batch: ``Trainer``'s count of tokens, not used.
         """
         del num_items_in_batch
         losses = record_losses(logits_of(outputs), labels)
@@ -130,7 +130,7 @@ class RecordLoss(nn.Module):
 
 
 def record_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean of ``record_losses``: the loss to hand to ``audit.score``."""
+    """Return the mean of ``record_losses``: the loss to pass to ``audit.score``."""
     return record_losses(logits, labels).mean()
 
 
@@ -198,7 +198,7 @@ def best_tokens(
 
     Args:
         gains: What ``token_gains`` returns.
-        most: How many tokens at most; all if left out.
+        most: Number of tokens to average at most; all if left out.
 
     Example:
         >>> best_tokens(np.array([[0.5, 3.0, 1.0], [2.0, np.nan, np.nan]]), 2)
@@ -206,5 +206,5 @@ def best_tokens(
     """
     if most is not None:
         _validate.whole_number("most", most, least=1)
-    falling = -np.sort(-gains, axis=1)  # those that are not learned come last
+    falling = -np.sort(-gains, axis=1)  # tokens that are not learned come last
     return np.asarray(np.nanmean(falling[:, :most], axis=1))

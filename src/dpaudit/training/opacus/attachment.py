@@ -1,23 +1,22 @@
-"""All that an audit has put on an Opacus run, in one place: hooks, and methods.
+"""Manages everything that an audit attaches to an Opacus run: hooks and methods.
 
-Whatever is hooked in is taken off again by ``close``, in reverse order: at the end of
-the audit, or where its opening fails half-way. Nothing that the audit's hooks raise
-reaches the training run (``guard``).
+``close`` removes all of it in reverse order: at the end of the audit, or when opening
+it fails half-way. Exceptions in the audit's hooks do not reach the training run
+(``guard``).
 
 A step is counted once. torch runs an optimizer's hooks in every ``step`` that it knows,
-so that a subclass whose ``step`` calls ``super().step`` runs them twice, one inside the
-other; what is done before a step is then done in the outermost. What is done after it
-is done as soon as torch's own update is over: whatever the subclass changes later is a
-change beside it.
+so a subclass whose ``step`` calls ``super().step`` runs them twice, nested. Actions
+before a step then run in the outermost call. Actions after it run as soon as torch's
+own update is over: whatever the subclass changes later is a change outside the step.
 
 Sums are read just before the step, as they are released. Where a probe saw a program
-*rework* noisy sums, to rescale them for instance, they are read as they were when
-Opacus had added its noise: the rest depends on nothing else, or it is the comparison of
-steps on other records that tells.
+*rework* noisy sums, for instance rescale them, they are read right after Opacus added
+its noise. Whether the rework depends on anything else is shown by the comparison of
+steps on other records.
 
-A step of the wrapped optimizer that was given no noise is *bare*. Where a rehearsal of
-the loop saw that no record decides what such a step leaves, as on public data, it is no
-private step, and is passed over if it is made at the same place of the code.
+A step of the wrapped optimizer without noise is *bare*. Where a rehearsal of the loop
+showed that the result of such a step does not depend on records, as on public data, it
+is not a private step, and is skipped when made at the same place in the code.
 """
 
 import sys
@@ -54,11 +53,11 @@ _NOT_THE_USERS: Final = {"torch", "opacus", "dpaudit"}
 @final
 @dataclass(slots=True)
 class BareSteps:
-    """Bare steps that are passed over.
+    """Bare steps that are skipped.
 
     Attributes:
-        places: Where they are made.
-        passed: How many were.
+        places: Digests of the places in the code where they are made.
+        passed: How many were skipped.
     """
 
     places: set[str] = field(default_factory=set)
@@ -67,15 +66,15 @@ class BareSteps:
 
 @final
 class WrappedSteps:
-    """Calls once for each step of a wrapped optimizer, before it and after it.
+    """Calls two functions once for each step of a wrapped optimizer: before and after.
 
     Args:
-        optimizer: The one that Opacus wraps.
-        before: Is told, just before a step, where it is made if it is bare; else "".
+        optimizer: The optimizer that Opacus wraps.
+        before: Called just before a step, with the place of a bare step; else with "".
         after: Likewise, just after it.
 
     Attributes:
-        remove: Take the hooks off again.
+        remove: Functions that remove the hooks.
     """
 
     def __init__(
@@ -98,8 +97,8 @@ class WrappedSteps:
         return self._depth > 0
 
     def give_noise(self) -> None:
-        """Take note that the next step is given its noise."""
-        self._depth = 0  # a step that broke off is over
+        """Record that noise is added to the next step."""
+        self._depth = 0  # an interrupted step is over
         self._noised = True
 
     def _pre(self, *_: object) -> None:
@@ -118,17 +117,17 @@ class WrappedSteps:
 
 @final
 class Attachment:
-    """What is attached to one run, until ``close``.
+    """Attaches actions to one run, until ``close``.
 
     Args:
         optimizer: Opacus' optimizer.
-        guard: Runs what is hooked in.
+        guard: Runs the actions.
 
     Attributes:
-        guard: As given.
-        inserting: Whether canaries are put in: not in a probe, nor after ``close``.
-        reworked: Whether noisy sums are changed before the step.
-        skips_bare: Which bare steps are passed over.
+        guard: The guard passed.
+        inserting: Whether canaries are inserted: not in a probe, nor after ``close``.
+        reworked: Returns whether the program changes noisy sums before the step.
+        skips_bare: Which bare steps are skipped.
     """
 
     def __init__(self, optimizer: DPOptimizer, guard: Guard) -> None:
@@ -151,22 +150,22 @@ class Attachment:
         return self._steps.inside
 
     def before(self, action: Action) -> None:
-        """Do something just before each step of the wrapped optimizer."""
+        """Run an action just before each step of the wrapped optimizer."""
         self._before.append(self.guard.hook(action))
 
     def together(self, action: Action) -> None:
-        """Do something before each step that all ranks must do, also one that failed.
+        """Run an action before each step on all ranks, even after a failure.
 
-        A rank that left it out would keep the others waiting.
+        A rank that omitted it would keep the others waiting.
         """
         self._before.append(action)
 
     def after(self, action: Action) -> None:
-        """Do something just after each step of the wrapped optimizer."""
+        """Run an action just after each step of the wrapped optimizer."""
         self._after.append(self.guard.hook(action))
 
     def before_noise(self, action: Action) -> None:
-        """Do something just before each private step is given its noise."""
+        """Run an action just before noise is added to each private step."""
         guarded = self.guard.hook(action)
 
         def begin() -> None:
@@ -176,9 +175,9 @@ class Attachment:
         self._before_method(self._optimizer, "add_noise", begin, self._noise_noted)
 
     def before_summing(self, action: Action) -> None:
-        """Do something just before a batch's gradients are clipped and added up.
+        """Run an action just before a batch's gradients are clipped and summed.
 
-        With ghost clipping they are clipped before.
+        With ghost clipping they are already clipped.
         """
         ghost = hasattr(self._optimizer, "accumulate")
         name = "accumulate" if ghost else "clip_and_accumulate"
@@ -194,7 +193,7 @@ class Attachment:
         method = getattr(owner, name)
 
         def with_action() -> None:
-            if not self.inserting:  # a wrapper that came later still holds this
+            if not self.inserting:  # a wrapper that was added later still calls this
                 method()
                 return
             action()
@@ -204,15 +203,15 @@ class Attachment:
         self.replace(owner, name, with_action)
 
     def replace(self, owner: object, name: str, value: object) -> None:
-        """Give an attribute another value, until ``close`` or somebody else does."""
+        """Replace an attribute until ``close``, unless another wrapper replaces it."""
         self._undo.enter_context(_replaced(owner, name, value))
 
     def on_close(self, undo: Action) -> None:
-        """Do something when the audit is taken off."""
+        """Run an action when the audit is detached."""
         self._undo.callback(undo)
 
     def close(self) -> None:
-        """Leave everything as it was."""
+        """Remove everything and restore the run."""
         self.inserting = False
         self._undo.close()
 
@@ -226,7 +225,7 @@ class Attachment:
 
     @contextmanager
     def _noise_noted(self) -> Iterator[None]:
-        """Keep the sums that Opacus adds noise to, with their noise."""
+        """Store the sums with the noise that Opacus adds to them."""
         self._noisy = {}
         if not self.reworked():
             yield
@@ -237,7 +236,7 @@ class Attachment:
             def drawn(
                 std: float,
                 reference: torch.Tensor,
-                *more: Any,  # noqa: ANN401 (as of Opacus)
+                *more: Any,  # noqa: ANN401 (Opacus')
                 **named: Any,  # noqa: ANN401
             ) -> torch.Tensor:
                 noise = draw(std, reference, *more, **named)
@@ -255,7 +254,7 @@ class Attachment:
 
     @contextmanager
     def _as_noised(self) -> Iterator[None]:
-        """Show gradients as they were when noise had been added, where that is kept."""
+        """Show gradients as they were after noise was added, where stored."""
         kept = [(parameter, parameter.grad) for parameter in self._noisy]
         times = divisor(self._optimizer) if kept else 1.0
         for parameter, own in kept:
@@ -274,7 +273,7 @@ class Attachment:
 
 
 def _caller() -> str:
-    """Return a digest of where the user's code, or another library's, called."""
+    """Return a digest of the calling place in the user's code or another library's."""
     frame = sys._getframe(1)
     while frame.f_back is not None and (
         str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_THE_USERS
@@ -291,5 +290,5 @@ def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
     try:
         yield
     finally:
-        if vars(owner).get(name) == value:  # or a wrapper that came later holds it
+        if vars(owner).get(name) == value:  # unless wrapped again later
             put(owner, name, old)

@@ -1,19 +1,19 @@
-"""An audit that rides on an Opacus run: gradient canaries in, noisy sums out.
+"""Audits an Opacus training run: inserts gradient canaries and reads noisy sums.
 
-Each canary is a gradient of its own direction. Where per-record gradients exist and the
-data set was given canaries, they are records, and Opacus' own sampler, clipping,
-accumulation and noise are run through (``records``). Otherwise they are added to the
-clipped sum (``sums``), in any mode: ghost clipping, virtual batches, DDP, FSDP. Either
-way every canary is present whatever its coin, so that nothing but the sum depends on
-the coins. Just before the wrapped optimizer steps, after noise, scaling and reduction
-over ranks, the noisy sum is read at the canaries' coordinates. The guesser is also told
-what real records put there, so that they hide nothing: it is one who knows the other
-records, and which of them were sampled, as the accountant's proof allows. That is all
-it sees.
+Each canary is a gradient in its own direction. Where per-record gradients exist and the
+data set contains canaries, they are records, and pass through Opacus' own sampler,
+clipping, accumulation and noise (``records``). Otherwise they are added to the clipped
+sum (``sums``), in any mode: ghost clipping, virtual batches, DDP, FSDP. Either way
+every canary is present whatever its secret bit, so that only the sum depends on the
+bits. Just before the wrapped optimizer steps, after noise, scaling and reduction over
+ranks, the noisy sum is read at the canaries' coordinates. The guesser also gets the
+real records' contribution to the sum, so that they mask nothing: the adversary knows
+the other records, and which of them were sampled, as the accountant's proof allows. It
+sees nothing else.
 
-Insertion and reading are two objects; from what the guesser keeps of the sums, no coin
-can be reached. Under several ranks each reads coordinates of its own, and at the end
-only its surest guesses meet those of the others.
+Insertion and reading are two objects; no secret bit can be reached from what the
+guesser keeps of the sums. With several ranks each reads coordinates of its own, and at
+the end only its most confident guesses are combined with those of the others.
 """
 
 from collections.abc import Collection, Sequence
@@ -70,7 +70,7 @@ from dpaudit.training.probe.report import Sensitivity
 __all__ = ["OpacusAudit", "check_free"]
 
 _LONG_SEED = 1 << 32
-_RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers that an audit rides on
+_RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers with an audit attached
 
 
 @final
@@ -78,10 +78,10 @@ class OpacusAudit:
     """Audits one Opacus run, from attach to finish.
 
     Attributes:
-        commitment: To publish before training.
-        design: As it is committed to: the one given, with what was read.
-        data_loader: To train on: the loader that was given, with its batches noted if
-            canaries are records.
+        commitment: The commitment to publish before training.
+        design: The design committed to: the one passed, completed from the run.
+        data_loader: The loader to train on: the one passed, with its batches recorded
+            if canaries are records.
 
     Example:
         ``audit_opacus`` is shorter. See ``examples/opacus_digits.py``; four lines are
@@ -126,22 +126,23 @@ class OpacusAudit:
             key: The secret of this run, never to be used twice; on several ranks the
                 same for all, from ``shared_key()``.
             accountant: The privacy engine or its accountant, whose claim is tested.
-            model: As ``make_private`` returned it, so that other ways out of it are
-                looked at, and ``probe`` can run its step.
-            step: What you do with a batch, as ``probe`` takes it: needed where canaries
-                are examples, as it is run on each of them alone.
-            canary: What an included canary's gradient is. If left out, a Dirac of one
-                clipping norm, or of 1.25 to 10 where canaries are records: clipping
-                must cut these to one, and if it does not, that shows.
-            sampling: How the guesser is to believe that canaries which are records
-                join steps, if not as the loader says.
-            knows_real_sums: Whether the guesser is told what real records put into the
-                sums. Without it the audit is a little cheaper, and weaker where real
-                gradients are large in a canary's coordinate. Where the loader shuffles
-                it must be False.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
-                ``"clipping"`` and ``"interference"`` (what comes after the noise):
-                without a check of these and without this the audit is inconclusive.
+            model: The model that ``make_private`` returned; needed to check paths
+                around the optimizer, and by ``probe`` to run the step.
+            step: A function that does what your loop does with a batch, as for
+                ``probe``; needed where canaries are examples, as it is run on each of
+                them alone.
+            canary: The gradient of an included canary. By default a Dirac of one
+                clipping norm, or of 1.25 to 10 where canaries are records: failing to
+                clip these to one is detected.
+            sampling: How the guesser assumes that canaries which are records are
+                sampled, if not as the loader is configured.
+            knows_real_sums: Whether the guesser gets the real records' contribution to
+                the sums. Without it the audit is a little cheaper, and weaker where
+                real gradients are large in a canary's coordinate. Where the loader
+                shuffles it must be False.
+            unchecked: Checks that you waive, among ``"sampling"``, ``"gradients"``,
+                ``"clipping"`` and ``"interference"`` (what comes after the noise): the
+                audit is inconclusive if one of these is neither checked nor waived.
         """
         check_free(optimizer)
         _validate.kind("key", key, Key)
@@ -162,7 +163,7 @@ class OpacusAudit:
         )
         counting = self._counting = (
             hooked_accountant(optimizer)
-            if self._accountant is None  # one that has counted nothing is false
+            if self._accountant is None  # one that has counted nothing is falsy
             else self._accountant
         )
         self._stages = StageChecks(
@@ -179,7 +180,7 @@ class OpacusAudit:
         self._audit = TrainingAudit(
             design=design,
             key=key,
-            # Sums do not run through the sampler, so they hold no one to its rate.
+            # Canaries in sums do not pass through the sampler: its rate is untested.
             sample_rate=min(facts.rate, facts.accounted_rate),
             observed_setting=Setting(
                 framework="Opacus",
@@ -212,14 +213,14 @@ class OpacusAudit:
             )
             consistency = self._stages.step_consistency
             self._reader.steps.tell = consistency.step
-            attachment.before_summing(consistency.add_rows)  # around the inserter's own
+            attachment.before_summing(consistency.add_rows)  # wraps the inserter's
             self.data_loader = insertion.data_loader
             _RIDDEN.add(optimizer)
             attachment.on_close(partial(_RIDDEN.discard, optimizer))
             failed.pop_all()
 
     def save(self, path: str | Path) -> None:
-        """Write what was seen so far to a file that holds no key; one for each rank."""
+        """Write the audit's state, without the key, to a file; one for each rank."""
         self._audit.save(
             path,
             {
@@ -232,7 +233,7 @@ class OpacusAudit:
         )
 
     def resume(self, path: str | Path) -> None:
-        """Go on from a file that ``save`` wrote, with the same key and design.
+        """Continue from a file that ``save`` wrote, with the same key and design.
 
         Restore the accountant first, from a checkpoint of the same step.
         """
@@ -264,27 +265,27 @@ class OpacusAudit:
     ) -> Sensitivity:
         """Check how much one record changes the sum, and what else depends on records.
 
-        The step is run in copies of the process, some ``18 * records`` times without
+        The step is run in copies of the process, about ``18 * records`` times without
         noise, and on batches of other records with noisy sums that are made equal:
-        whatever else is reachable must then be equal too. The training goes on as if it
-        had not been probed. What is seen is part of the result.
+        all other reachable state must then be equal too. Training continues as if it
+        had not been probed. The findings are part of the result.
 
         Args:
-            step: Your own, given a batch as the loader yields it: ``zero_grad``,
+            step: Your own step on a batch as the loader yields it: ``zero_grad``,
                 forward, loss, backward, ``optimizer.step()``, and all else that
                 happens to a batch.
-            batch: Real records; some of the data set's if left out.
-            train: Your whole loop, without arguments: its beginning is played in
+            batch: Real records; by default some of the data set.
+            train: Your whole loop, without arguments: its first steps are run in
                 copies, with other records in place of the data set's.
             steps: How many steps it makes. With it the step is checked again at steps
                 that are drawn from the key, for a tenth of the run's time.
-            records: How many of them leave, one at a time.
+            records: How many records are removed, one at a time.
             generators: Random generators that the step draws from, besides torch's,
                 numpy's and Python's own.
-            seed: For all of them.
+            seed: The seed for all of them.
         """
         with patched(self._attachment, "inserting", value=False), self._stages.paused():
-            found, besides = self._stages.step_checks.check(
+            sensitivity, others = self._stages.step_checks.check(
                 step,
                 batch,
                 train=train,
@@ -293,27 +294,27 @@ class OpacusAudit:
                 generators=generators,
                 seed=seed,
             )
-        self._audit.add(*besides)
-        self._stages.step_consistency.own_rows |= found.own_rows
-        return self._audit.probed(found)
+        self._audit.add(*others)
+        self._stages.step_consistency.own_rows |= sensitivity.own_rows
+        return self._audit.probed(sensitivity)
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """What was found to be wrong so far."""
+        """The faults found so far."""
         return self._audit.faults
 
     def detach(self) -> None:
-        """Leave the optimizer as it was, without a result: the audit is given up."""
+        """Restore the optimizer and abandon the audit, without a result."""
         self._attachment.close()
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
-        """Leave the optimizer as it was, guess, and judge.
+        """Restore the optimizer, guess, and return the result.
 
-        Before the first step there is nothing to judge: the audit stays attached.
+        Raises before the first step, and leaves the audit attached.
 
         Args:
-            claim: What the accountant stands for, if not the curve of its history.
+            claim: The accountant's claim, if not the privacy curve of its history.
         """
         if self._audit.guard.failure is not None:
             self.detach()
@@ -343,7 +344,7 @@ class OpacusAudit:
         )
 
     def _unmodelled(self) -> Finding | None:
-        """Return why canaries may be other than a clipping norm each."""
+        """Return why a canary may contribute other than one clipping norm."""
         canary = self._insertion.canary
         if self._insertion.point is InsertionPoint.EXAMPLE:
             return noted("forecast.examples")
@@ -357,13 +358,13 @@ class OpacusAudit:
         return self._reader if isinstance(self._reader, ExampleReader) else None
 
     def _accounted_rate(self) -> float:
-        """Return the largest rate that the accountant was told."""
+        """Return the largest sampling rate given to the accountant."""
         history = () if self._accountant is None else self._accountant.history
-        told = [float(rate) for _, rate, _ in history]
-        return max(told, default=self._facts.accounted_rate)
+        rates = [float(rate) for _, rate, _ in history]
+        return max(rates, default=self._facts.accounted_rate)
 
     def _check_accountant(self, saved: int) -> None:
-        """Refuse to go on from a step that the accountant knows nothing of."""
+        """Refuse to continue from a step that the accountant has not counted."""
         counted = counted_steps(self._accountant)
         if counted != saved:
             raise InvalidRunError(
@@ -374,19 +375,19 @@ class OpacusAudit:
             )
 
     def _smaller(self) -> tuple[Finding, ...]:
-        """Say so if canaries may be smaller in the sum than they should be."""
+        """Return a note if canaries may be smaller in the sum than they should be."""
         dtypes = {parameter.dtype for parameter in self._optimizer.params}
         if dtypes & {torch.bfloat16, torch.float16}:
             return (noted("sums.half_precision"),)
-        apart = hasattr(self._optimizer, "max_grad_norms")
-        if not apart or isinstance(self._inserter, SumInserter):
+        per_parameter = hasattr(self._optimizer, "max_grad_norms")
+        if not per_parameter or isinstance(self._inserter, SumInserter):
             return ()
         return (noted("clipping.per_parameter"),)
 
     def _seeded(self) -> tuple[Finding, ...]:
-        """Say so if the noise can be made again from a number that somebody chose.
+        """Return a finding if the noise can be reproduced from a fixed seed.
 
-        A generator that nobody seeded has the same number everywhere: no secret.
+        A generator that was never seeded has a default seed, which is no secret.
         """
         generator = self._optimizer.generator
         if self._optimizer.secure_mode:
@@ -394,13 +395,13 @@ class OpacusAudit:
         if generator and generator.initial_seed() == torch.Generator().initial_seed():
             return (fault(Stage.NOISE_INDEPENDENCE, "noise.default_seed"),)
         seed = (generator or torch.default_generator).initial_seed()
-        # Seeds that the system draws are longer. Results are published, so the seed
-        # itself is never named.
+        # Seeds drawn by the system are longer. Results are published, so they never
+        # contain the seed itself.
         return (noted("noise.fixed_seed"),) if seed < _LONG_SEED else ()
 
 
 def _gather(optimizer: DPOptimizer) -> Gather | None:
-    """Return what turns numbers of this rank into those of all, if there are others."""
+    """Return a function that gathers numbers from all ranks, if there are several."""
     _, world = rank_and_world(optimizer)
     if world == 1:
         return None
@@ -408,7 +409,7 @@ def _gather(optimizer: DPOptimizer) -> Gather | None:
 
 
 def check_free(optimizer: DPOptimizer) -> None:
-    """Refuse an optimizer that another audit rides on."""
+    """Refuse an optimizer to which another audit is attached."""
     if optimizer in _RIDDEN:
         raise InvalidRunError(
             "this optimizer already has an audit attached; call its finish(), or its "

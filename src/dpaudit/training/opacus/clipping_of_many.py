@@ -1,13 +1,13 @@
-"""What clipping leaves of many records at once, each with a gradient of its own.
+"""Measures the norms after clipping of many records at once.
 
-A probe lets a few records leave the batch, one at a time. Clipping may treat the few
-well and others not: those of a rare class, of a large weight, at the end of a batch.
-So just before clipping each of some hundred records is given a large gradient at a
-coordinate of its own: first in every parameter, then in one of them. What the clipped
-sum holds there is what clipping leaves of that record, unless the sum is changed as a
-whole, as by a projection. So the record of which most is left is then given none, and
-what counts is how much that changes the sum. Where per-record gradients do not exist,
-as with ghost clipping, this cannot be asked.
+A probe removes only a few records from the batch, one at a time. Clipping may work for
+these and not for others: those of a rare class, of a large weight, at the end of a
+batch. So just before clipping each of some hundred records gets a large gradient at its
+own coordinate: first in every parameter, then in one of them. The clipped sum there is
+that record's contribution after clipping, unless the sum is changed as a whole, as by a
+projection. So the record with the largest contribution is then left out, and the
+resulting change of the sum is what counts. Where per-record gradients do not exist, as
+with ghost clipping, this is not possible.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _LARGE = 1e3  # clipping norms
 def left_of_many(
     step: Step, optimizer: DPOptimizer, batch: Batch
 ) -> tuple[int, float] | None:
-    """Return of how many records it was seen, and the most that is left of one.
+    """Return the number of measured records, and the largest norm after clipping.
 
-    In clipping norms; None if it cannot be asked. Called in a copy of the process.
+    In clipping norms; None if not measurable. Called in a copy of the process.
     """
-    found: list[tuple[int, float]] = []
+    measured: list[tuple[int, float]] = []
     clip = getattr(optimizer, "clip_and_accumulate", None)
     if clip is None:
         return None
@@ -38,26 +38,28 @@ def left_of_many(
     def clipping() -> None:
         grads = [p.grad_sample for p in optimizer.params]
         whole = all(isinstance(each, torch.Tensor) for each in grads)
-        if whole and not found and len({len(each) for each in grads}) == 1:
+        if whole and not measured and len({len(each) for each in grads}) == 1:
             norm = float(optimizer.max_grad_norm)
             clipped = partial(_clipped, clip, optimizer, grads, norm)
             count = len(grads[0])
             most = max(_most(partial(clipped, k), count) for k in (False, True))
-            found.append((count, most / norm))
+            # A record whose number is beyond every parameter has no gradient.
+            reached = min(count, max(each[0].numel() for each in grads))
+            measured.append((reached, most / norm))
             for parameter, grad in zip(optimizer.params, grads, strict=True):
                 parameter.grad_sample, parameter.summed_grad = grad, None
         clip()
 
     optimizer.clip_and_accumulate = clipping
     step(batch)
-    return found[0] if found else None
+    return measured[0] if measured else None
 
 
 def _most(clipped: Callable[..., list[torch.Tensor]], count: int) -> float:
-    """Return how much the record of which clipping leaves most changes the sum.
+    """Return how much the record with the largest contribution changes the sum.
 
     Args:
-        clipped: From the record that is left out, if any, to the clipped sum.
+        clipped: Returns the clipped sum, given the record that is left out, if any.
         count: How many records there are.
     """
     whole = clipped()
@@ -78,15 +80,15 @@ def _clipped(
     alone: bool,  # noqa: FBT001 (bound by partial)
     without: int | None = None,
 ) -> list[torch.Tensor]:
-    """Return the clipped sum of large gradients, one of each record but one.
+    """Return the clipped sum of large gradients, one for each record but one.
 
     Args:
-        clip: Opacus' own.
-        optimizer: Whose.
-        grads: Of which shape they are.
+        clip: Opacus' own clipping.
+        optimizer: The optimizer that clips.
+        grads: Gradients of the shapes to use.
         norm: The clipping norm.
         alone: Whether each is in one parameter, and not in all.
-        without: The record that has none.
+        without: The record without a gradient.
     """
     count = len(grads[0])
     for number, (parameter, grad) in enumerate(

@@ -1,22 +1,21 @@
-"""Canaries that are examples: real inputs, whose own gradients are read.
+"""Canaries that are examples: real inputs with their own gradients.
 
 Where gradients cannot be overwritten, as with ghost clipping, a canary can still be a
 record like any other: forward, backward, norm, clipping, accumulation and noise are
-Opacus' own. Its coin decides whether it counts: if not, its row of the gradients, or
-its coefficient in ghost clipping, is 0. It is in the batch either way, so that nothing
-but the sum depends on the coins.
+Opacus' own. Its secret bit decides whether it counts: if not, its row of the gradients,
+or its coefficient in ghost clipping, is 0. It is in the batch either way, so that only
+the sum depends on the bits.
 
 The guesser knows the model before each step. So it runs the user's own step on each
-canary alone, without noise and without a trace, which gives the direction in which that
-canary would move the sum; and it reads the noisy sum, less what real records put in,
-along all of these directions. They are not at right angles, so that canaries show in
-each other's: ``separated`` weighs them such that each shows as itself. It needs no coin
-for that.
+canary alone, without noise or side effects, which gives the direction in which that
+canary would move the sum. It projects the noisy sum, minus the contribution of the real
+records, onto all of these directions. They are not orthogonal, so canaries leak into
+each other's projections: ``separated`` disentangles them. That needs no secret bit.
 
-What real records put in is read of the user's own program, too: the same batch with the
-canaries' rows at 0. If clipping fails, it fails there as well, and cancels; and the
-guesser looks for a canary at the size that this program gives it, not at the size that
-it should have.
+The contribution of the real records is computed by the user's own program, too, from
+the same batch with the canaries' rows at 0. If clipping fails, it fails there as well,
+and cancels; and the guesser expects a canary at the size that this program gives it,
+not at the size that it should have.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -66,27 +65,27 @@ __all__ = ["ExampleInserter", "ExampleReader", "each_example", "separated"]
 Floats: TypeAlias = NDArray[np.float64]
 Vector: TypeAlias = list[torch.Tensor]  # a part for each parameter
 
-_MOST: Final = 1 << 29  # numbers in all directions together: 2 GiB
+_MAX_NUMBERS: Final = 1 << 29  # in all directions together: 2 GiB
 _STATE: Final = "examples"
-_FAINT: Final = 1e-6  # of the clipping norm: such a canary shows nothing
+_NO_SIGNAL: Final = 1e-6  # of the clipping norm: a canary this small is unusable
 
 
 def separated(
     cosines: Floats, along: Floats, sizes: Floats, *, rate: float, noise: float
 ) -> tuple[Floats, Floats]:
-    """Return what each canary shows by itself, and with what error.
+    """Return an estimate of each canary's participation, and its standard error.
 
-    A noisy sum is ``sum of sizes[i] j[i] d[i] + noise``, with ``j[i]`` 1 if canary i is
-    included and joined, which has the chance ``rate / 2``, and unit directions
-    ``d[i]``. Of all weights of what is seen along the directions, those are taken that
-    leave the least of noise and other canaries (linear least squares). They are scaled
-    such that a canary which joined shows as 1.
+    A noisy sum is ``sum of sizes[i] j[i] d[i] + noise``, where the ``d[i]`` are unit
+    directions and ``j[i]`` is 1 if canary i is included and sampled, which has
+    probability ``rate / 2``. The estimates are the linear combinations of the
+    projections with the least error from noise and other canaries (least squares),
+    scaled so that a canary which participates has the estimate 1.
 
     Args:
-        cosines: Products of the directions with each other.
-        along: Of the noisy sum with each direction, over the clipping norm.
-        sizes: What each canary puts in, over the clipping norm.
-        rate: The chance of a canary to join.
+        cosines: Inner products of the directions with each other.
+        along: Those of the noisy sum with each direction, over the clipping norm.
+        sizes: The size of each canary's contribution, over the clipping norm.
+        rate: The probability that a canary is sampled.
         noise: Standard deviation of the noise in any direction.
 
     Example:
@@ -94,48 +93,49 @@ def separated(
         >>> separated(right, np.array([0.5, 0]), np.ones(2), rate=1.0, noise=0.3)
         (array([0.5, 0. ]), array([0.3, 0.3]))
     """
-    chance = rate / 2
-    spread = np.square(sizes) * chance * (1 - chance)
+    probability = rate / 2
+    spread = np.square(sizes) * probability * (1 - probability)
     within = cosines * spread + noise**2 * np.eye(len(sizes))
     weights = np.linalg.solve(within.T, np.diag(spread)).T  # a row for each canary
-    answer = weights @ cosines * sizes  # of each to each that joined
-    gain = np.diag(answer).copy()
-    usable = gain > _FAINT
+    response = weights @ cosines * sizes  # of each estimate to each participant
+    gain = np.diag(response).copy()
+    usable = gain > _NO_SIGNAL
     gain[~usable] = 1.0
-    others = answer / gain[:, np.newaxis]
+    others = response / gain[:, np.newaxis]
     np.fill_diagonal(others, 0.0)
-    seen = weights @ along / gain - chance * others.sum(axis=1)
-    left = np.square(others).sum(axis=1) * chance * (1 - chance)
+    seen = weights @ along / gain - probability * others.sum(axis=1)
+    left = np.square(others).sum(axis=1) * probability * (1 - probability)
     noised = noise**2 * np.einsum("ij,jk,ik->i", weights, cosines, weights)
-    error = np.sqrt(np.maximum(left + noised / np.square(gain), _FAINT**2))
-    return np.where(usable, seen, 0.0), np.where(usable, error, 1 / _FAINT)
+    error = np.sqrt(np.maximum(left + noised / np.square(gain), _NO_SIGNAL**2))
+    return np.where(usable, seen, 0.0), np.where(usable, error, 1 / _NO_SIGNAL)
 
 
 def each_example(loader: Loader) -> list[Batch]:
     """Return the canaries of a loader's data set, each as a batch of its own."""
     data, collate = loader.dataset, loader.collate_fn or default_collate
     assert isinstance(data, CanaryDataset)
-    with random_states():  # a data set may draw, as augmentations do
+    with random_states():  # reading records may draw random numbers (augmentation)
         return [collate([data[data.first + i]]) for i in range(data.canaries)]
 
 
 @final
 class ExampleReader:
-    """Reads noisy sums along the canaries' own gradients; knows no coin.
+    """Projects noisy sums onto the canaries' own gradients; knows no secret bit.
 
     Args:
-        step: The user's own, on a batch.
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
+        step: The user's own step on a batch.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
         examples: Each canary as a batch of its own.
-        rate: The chance of a record to join a step.
+        rate: The sampling rate.
 
     Attributes:
-        last: What the last noisy sum showed of each canary, over what it alone puts
-            in: about 1 if it joined.
-        scale: The error of each of these.
+        last: Each canary's signal in the last noisy sum, over its contribution alone:
+            about 1 if it participated.
+        scale: The standard error of each of these.
         steps: Which steps were read.
-        largest: The most that any canary alone put into a sum, over the clipping norm.
+        largest: The largest contribution of one canary to a sum, over the clipping
+            norm.
     """
 
     def __init__(
@@ -148,10 +148,10 @@ class ExampleReader:
         rate: float,
     ) -> None:
         dimension = sum(parameter.numel() for parameter in optimizer.params)
-        if dimension * len(examples) > _MOST:
+        if dimension * len(examples) > _MAX_NUMBERS:
             raise InvalidInputError(
                 f"{len(examples)} directions of {dimension:,} parameters take too much "
-                f"memory; use at most canaries={_MOST // dimension}"
+                f"memory; use at most canaries={_MAX_NUMBERS // dimension}"
             )
         self._step, self._model, self._optimizer = step, model, optimizer
         self._examples, self._rate = examples, rate
@@ -160,7 +160,7 @@ class ExampleReader:
         self.last = self.scale = np.zeros(len(examples))
 
     def begin_real(self, real: Vector) -> None:
-        """Take note of what real records of a part of the batch put into the sum."""
+        """Record the real records' contribution, from a part of the batch."""
         self._forget_failed()
         if self._real:
             self._real = [a + b for a, b in zip(self._real, real, strict=True)]
@@ -168,21 +168,21 @@ class ExampleReader:
             self._real = real
 
     def begin(self) -> None:
-        """Take note of a step that is about to be given its noise."""
+        """Record that noise is about to be added to a step."""
         self._forget_failed()
         self.steps.begin()
 
     def saved(self) -> State:
-        """Return what else was seen, as arrays that ``restore`` takes."""
+        """Return the remaining state, as arrays that ``restore`` takes."""
         return {_STATE: np.array([self.largest, self._above], np.float64)}
 
     def restore(self, state: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from the state that ``saved`` returned."""
         self.largest, above = map(float, saved_rows(state, _STATE, (2,)))
         self._above = int(above)
 
     def findings(self) -> Iterator[Finding]:
-        """Return how stages were checked, and what is wrong whatever the claim."""
+        """Return checks of pipeline stages, and faults that hold for any claim."""
         count = len(self._examples)
         for stage in (Stage.SAMPLING, Stage.GRADIENTS, Stage.AGGREGATION):
             yield canary_tested(stage, "canaries.examples", count=count)
@@ -199,14 +199,14 @@ class ExampleReader:
             yield fault(Stage.CLIPPING, "probe.example", change=self.largest)
 
     def _forget_failed(self) -> None:
-        """Forget a step that began and never came to its end."""
+        """Discard a step that began and was never completed."""
         if self.steps.forget_failed():
             self._real = []
 
     def read(self) -> None:
         """Read the noisy sum of a step that is about to be made.
 
-        The user's step is run: whoever looks at the training must not look at that.
+        This runs the user's step, which checks of the training run must not see.
         """
         self.steps.check_begun()
         optimizer = self._optimizer
@@ -221,7 +221,7 @@ class ExampleReader:
             self.largest = inf
             sizes[~torch.isfinite(sizes)] = 0.0
             directions[sizes == 0] = 0.0
-        directions /= sizes.clamp(min=_FAINT)[:, None]
+        directions /= sizes.clamp(min=_NO_SIGNAL)[:, None]
         whole = torch.cat([part.reshape(-1).float() for part in seen]) / self.steps.clip
         cosines, along = _array(directions @ directions.T), _array(directions @ whole)
         lengths = _array(sizes) / self.steps.clip
@@ -237,36 +237,37 @@ class ExampleReader:
         self.steps.end()
 
     def _directions(self) -> torch.Tensor:
-        """Return what each canary alone puts into the sum, by the user's own step."""
+        """Return each canary's own contribution to the sum, by the user's step."""
         optimizer = self._optimizer
-        with isolated_step(self._model, optimizer, seed=self.steps.read) as found:
+        with isolated_step(self._model, optimizer, seed=self.steps.read) as recorded:
             for example in self._examples:
                 self._step(example)
-        if len(found.sums) != len(self._examples):
+        if len(recorded.sums) != len(self._examples):
             raise InvalidInputError(
-                f"step(batch) made {len(found.sums)} steps of the private optimizer "
+                f"step(batch) made {len(recorded.sums)} steps of the private optimizer "
                 f"on {len(self._examples)} batches; it must be the whole step of one "
                 "batch, and no more"
             )
         return torch.stack(
-            [torch.cat([p.reshape(-1).float() for p in each]) for each in found.sums]
+            [torch.cat([p.reshape(-1).float() for p in each]) for each in recorded.sums]
         )
 
 
 @final
 class ExampleInserter:
-    """Leaves out canaries that are excluded; knows the coins.
+    """Leaves out the excluded canaries; knows the secret bits.
 
     Args:
-        model: As ``make_private`` returned it.
-        optimizer: Likewise; with ghost clipping the model's coefficients are wrapped.
-        audit: Says who is included, and is shown what was read.
-        rows: Whose gradients the rows of a batch are.
+        model: The model that ``make_private`` returned.
+        optimizer: Its optimizer; with ghost clipping the model's coefficients are
+            wrapped.
+        audit: Holds the inclusion of each canary, and receives what was read.
+        rows: Maps the rows of a batch to records.
         first: Number of the first canary among the records.
-        reader: Is told what real records put into each sum.
-        noise: Is told of each step's sum before and after its noise.
-        paused: While it is entered, nothing that changes is noticed.
-        attachment: Takes everything off again.
+        reader: Receives the contribution of the real records to each sum.
+        noise: Receives each step's sum before and after its noise.
+        paused: A context in which no change is recorded.
+        attachment: Removes everything again.
 
     Attributes:
         step: How many steps began.
@@ -306,7 +307,7 @@ class ExampleInserter:
         attachment.before(self._observe)
 
     def _gone(self, records: NDArray[np.int64]) -> tuple[Any, Any]:
-        """Return the rows of canaries, and those of them that are left out."""
+        """Return the rows of canaries, and the rows of excluded ones."""
         rows = np.flatnonzero(records >= self._first)
         canaries = records[rows] - self._first
         inside = self._included[canaries]
@@ -314,7 +315,7 @@ class ExampleInserter:
         return torch.from_numpy(rows), torch.from_numpy(rows[~inside])
 
     def _leave_out(self) -> None:
-        """Clip real records alone, which are read, before all who count are clipped."""
+        """Clip the real records alone and read them, before all included records."""
         parameters: Sequence[Any] = self._optimizer.params
         before = [_copy(p.summed_grad) for p in parameters]
         kept = []
@@ -343,7 +344,7 @@ class ExampleInserter:
                 grad[at] = values
 
     def _noting_losses(self) -> Callable[[Any], None]:
-        """Return the backward pass of ghost clipping, with its losses noted."""
+        """Return ghost clipping's backward pass, wrapped to record the losses."""
 
         def backward(loss: Any) -> None:  # noqa: ANN401 (Opacus')
             if loss.module is self._model:
@@ -356,29 +357,29 @@ class ExampleInserter:
         return backward
 
     def _left_out(self) -> torch.Tensor:
-        """Return the clipping coefficients, 0 for canaries that are left out."""
-        found: torch.Tensor = self._coefficients()
+        """Return the clipping coefficients, with 0 for excluded canaries."""
+        coefficients: torch.Tensor = self._coefficients()
         if not self._attachment.inserting:
-            return found
-        left = self._attachment.guard.run(self._leave_out_of, found)
-        return found if left is None else left
+            return coefficients
+        changed = self._attachment.guard.run(self._leave_out_of, coefficients)
+        return coefficients if changed is None else changed
 
-    def _leave_out_of(self, found: torch.Tensor) -> torch.Tensor:
+    def _leave_out_of(self, coefficients: torch.Tensor) -> torch.Tensor:
         if self._losses is None:
             raise InvalidInputError(
                 "canaries that are examples need the criterion that make_private "
                 "returned: its loss.backward() takes both passes of ghost clipping"
             )
-        rows, out = self._gone(self._rows.next(len(found)))
-        real = found.clone()
-        real[rows.to(found.device)] = 0.0
+        rows, out = self._gone(self._rows.next(len(coefficients)))
+        real = coefficients.clone()
+        real[rows.to(coefficients.device)] = 0.0
         self._reader.begin_real(self._gradient(real))
-        found = found.clone()
-        found[out.to(found.device)] = 0.0
-        return found
+        coefficients = coefficients.clone()
+        coefficients[out.to(coefficients.device)] = 0.0
+        return coefficients
 
     def _gradient(self, coefficients: torch.Tensor) -> Vector:
-        """Return the sum of the records' gradients with other coefficients."""
+        """Return the sum of the records' gradients weighted by ``coefficients``."""
         losses, parameters = self._losses, self._optimizer.params
         assert losses is not None
         with _without_hooks(self._model):
@@ -415,13 +416,14 @@ class ExampleInserter:
 
 
 def _noise(cosines: Floats, along: Floats, whole: torch.Tensor) -> float:
-    """Return the noise of a coordinate: what is left beside all directions.
+    """Return the noise per coordinate, from the sum's part outside all directions.
 
-    It is measured, not believed: the less there is, the surer is the guesser.
+    It is measured, not taken from the configuration: with less noise, the guesser is
+    more confident.
     """
-    inside = float(along @ np.linalg.lstsq(cosines, along, rcond=_FAINT)[0])
-    left = float(whole.double().square().sum()) - inside
-    return sqrt(max(left, 0.0) / max(len(whole) - len(along), 1)) + _FAINT
+    inside = float(along @ np.linalg.lstsq(cosines, along, rcond=_NO_SIGNAL)[0])
+    outside = float(whole.double().square().sum()) - inside
+    return sqrt(max(outside, 0.0) / max(len(whole) - len(along), 1)) + _NO_SIGNAL
 
 
 @contextmanager
@@ -436,7 +438,7 @@ def _without_hooks(model: Model) -> Iterator[None]:
 
 
 def _unmarked(grads: Any) -> Any:  # noqa: ANN401 (Opacus' attributes)
-    """Return the same gradients, without Opacus' mark that they were used."""
+    """Return the same gradients without Opacus' mark that they were used."""
     if isinstance(grads, list):
         return [each.detach() for each in grads]
     return grads.detach()

@@ -1,10 +1,10 @@
-"""An audit of Opacus training that Hugging Face's ``Trainer`` or TRL's runs.
+"""Audits Opacus training run by Hugging Face's ``Trainer`` or TRL's.
 
-Needs the extra ``huggingface``. ``Trainer`` does not know Opacus, so some things have
-to be told it first: ``docs/how-to/audit-opacus-with-hugging-face.md`` says which. Of
-these, the callback clears what Opacus keeps of a step and refuses what would spoil the
-training's privacy, and ``step_of`` is the trainer's own step, for a probe. A loss in
-which no record meets another is ``dpaudit.training.language_models.RecordLoss``.
+Needs the extra ``huggingface``. ``Trainer`` does not support Opacus, so it needs some
+setup, described in ``docs/how-to/audit-opacus-with-hugging-face.md``. Of this, the
+callback clears what Opacus keeps of a step and refuses arguments that would break the
+privacy of training, and ``step_of`` returns the trainer's own step, for a probe. A loss
+that keeps records separate is ``dpaudit.training.language_models.RecordLoss``.
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ class TrainerAuditCallback(TrainerCallback):
     Opacus keeps of it, which ``Trainer`` does not.
 
     Args:
-        attach: From optimizer, loader and number of steps to an ``OpacusAudit``.
+        attach: Returns an ``OpacusAudit``, given optimizer, loader and number of steps.
     """
 
     def __init__(self, attach: Attach) -> None:
@@ -46,7 +46,7 @@ class TrainerAuditCallback(TrainerCallback):
 
     @property
     def result(self) -> Result:
-        """What the audit shows, once the training has ended."""
+        """The result of the audit, once training has ended."""
         return self._audit.result
 
     def on_train_begin(
@@ -56,7 +56,7 @@ class TrainerAuditCallback(TrainerCallback):
         control: Any,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        """Attach, and go on from a checkpoint if training does."""
+        """Attach the audit, and resume from a checkpoint if training does."""
         del control
         _check(args)
         optimizer = kwargs["optimizer"]
@@ -77,7 +77,7 @@ class TrainerAuditCallback(TrainerCallback):
         control: Any,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        """Clear the gradients of records, without which Opacus refuses a step."""
+        """Clear per-record gradients, as Opacus requires before the next step."""
         del args, state, control
         kwargs["optimizer"].zero_grad()
 
@@ -88,7 +88,7 @@ class TrainerAuditCallback(TrainerCallback):
         control: Any,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        """Write what was seen so far into the checkpoint; it holds no key."""
+        """Write the audit's state, without the key, into the checkpoint."""
         del control, kwargs
         self._audit.save(_path(args, state))
 
@@ -99,18 +99,18 @@ class TrainerAuditCallback(TrainerCallback):
         control: Any,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        """Guess, and judge."""
+        """Finish the audit: guess, and compute the result."""
         del args, state, control, kwargs
         self._audit.end()
 
 
 def _path(args: Any, state: Any) -> Path:  # noqa: ANN401
-    """Return where the state is kept that belongs to so many steps."""
+    """Return the path of the audit's state in the current step's checkpoint."""
     return Path(args.output_dir) / f"checkpoint-{state.global_step}" / _STATE
 
 
 def _check(args: Any) -> None:  # noqa: ANN401
-    """Refuse arguments by which ``Trainer`` would undo what Opacus does."""
+    """Refuse arguments with which ``Trainer`` would break Opacus' guarantee."""
     if args.max_grad_norm:
         raise InvalidInputError(
             f"max_grad_norm={args.max_grad_norm}: Trainer would clip the sum of a "
@@ -128,7 +128,7 @@ def _check(args: Any) -> None:  # noqa: ANN401
 
 
 def step_of(trainer: Any) -> Step:  # noqa: ANN401
-    """Return what a trainer does with a batch, as ``OpacusAudit.probe`` takes it.
+    """Return the trainer's own step on a batch, for ``OpacusAudit.probe``.
 
     Args:
         trainer: A ``Trainer`` whose model, optimizer and loader are private.

@@ -1,8 +1,8 @@
-"""The ways canaries take through an Opacus run: what they are, where, who reads them.
+"""Chooses how canaries are inserted into an Opacus run, where, and who reads them.
 
 *Added to sums*, in any mode; *records* whose gradients are written, where per-record
-gradients exist; *examples* with gradients of their own, in any mode. A way is chosen by
-the data set that the loader was given, and refuses what it cannot do before training.
+gradients exist; *examples* with their own gradients, in any mode. The data set of the
+loader decides which; what it does not support is refused before training.
 """
 
 from collections import defaultdict
@@ -74,21 +74,21 @@ _ADAPTERS, _EMBEDDINGS, _HEADS = "LoRA matrices", "embeddings", "heads"
 _TIED: Final = "embeddings that are heads too"
 _HEAD_NAMES: Final = {"lm_head", "score", "classifier"}  # as transformers calls them
 _GOLDEN: Final = (sqrt(5) - 1) / 2  # its multiples fill the unit interval evenly
-_LOUD: Final = 10.0  # clipping norms, of canaries that are for the clipping to cut
-_CUT: Final = 1.25  # the same, of the smallest
+_MAX_NORM: Final = 10.0  # of canaries that are to be clipped, over the clipping norm
+_MIN_NORM: Final = 1.25  # the smallest of these
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """What an included canary's gradient is.
+    """The gradient of an included canary.
 
     Attributes:
-        norm: Its norm before clipping, over the clipping norm. Above 1 it is for the
-            clipping to cut, which only canaries that are records run through.
-        spread: In how many parameters it has a coordinate, alike in all.
+        norm: Its norm before clipping, over the clipping norm. Above 1 it tests the
+            clipping, which only canaries that are records pass through.
+        spread: Number of parameters in which it has a coordinate, equal in all.
         least: The smallest norm, if canaries have several: from it to ``norm``, in
-            equal ratios. All have ``norm`` if left out.
+            equal ratios. By default all have ``norm``.
 
     Example:
         >>> Canary(norm=8.0, least=2.0).norms(4).round(1)
@@ -109,21 +109,21 @@ class Canary:
             )
 
     def norms(self, coordinates: int) -> NDArray[np.float64]:
-        """Return the norm at each coordinate; neighbours differ, so layers do not."""
+        """Return the norm at each coordinate, spread evenly within every layer."""
         least = self.norm if self.least is None else self.least
         share = np.arange(coordinates) * _GOLDEN % 1
         return np.asarray(least * (self.norm / least) ** share, np.float64)
 
 
 class OpacusInsertion(Protocol):
-    """A way that canaries take.
+    """A way to insert canaries.
 
     Attributes:
-        point: What canaries are where they enter.
-        canary: What an included canary's gradient is.
+        point: Where canaries are inserted.
+        canary: The gradient of an included canary.
         mine: Which coordinates this rank reads.
-        groups: For each of these the number of its parameter; None if they are alike.
-        data_loader: To train on.
+        groups: The parameter number of each of these; None if they form one group.
+        data_loader: The loader to train on.
     """
 
     point: InsertionPoint
@@ -139,17 +139,17 @@ class OpacusInsertion(Protocol):
         paused: Paused,
         attachment: Attachment,
     ) -> tuple[Reader, Inserter]:
-        """Return what reads sums, and what puts canaries in, both at work.
+        """Return the reader of sums and the inserter of canaries, both attached.
 
         Args:
-            audit: Says who is included, and is shown what was read.
-            noise: Is told of each step's sum before and after its noise.
-            paused: While it is entered, nothing that changes is noticed.
-            attachment: Takes everything off again.
+            audit: Holds the inclusion of each canary, and receives what was read.
+            noise: Receives each step's sum before and after its noise.
+            paused: A context in which no change is recorded.
+            attachment: Removes everything again.
         """
 
     def findings(self) -> Iterator[Finding]:
-        """Return what canaries showed of stages, once the training run is over."""
+        """Return what canaries showed about stages, once the training run is over."""
 
 
 def insertion_of(  # noqa: PLR0913 (what decides it)
@@ -164,11 +164,11 @@ def insertion_of(  # noqa: PLR0913 (what decides it)
     knows_real_sums: bool,
     key: Key,
 ) -> OpacusInsertion:
-    """Return the way that a loader's canaries take; see ``OpacusAudit``."""
+    """Return the insertion of a loader's canaries; see ``OpacusAudit``."""
     _check_sharded(optimizer)
     records = _canary_records(data_loader, design)
     if records is not None:
-        _check_told(facts, knows_real_sums=knows_real_sums)
+        _check_knowledge(facts, knows_real_sums=knows_real_sums)
     if records is not None and records.examples is not None:
         if canary is not None or coordinates_needed(design) != design.canaries:
             raise InvalidInputError(
@@ -182,7 +182,9 @@ def insertion_of(  # noqa: PLR0913 (what decides it)
             )
         return _Examples(optimizer, data_loader, facts, records, model, step)
     if canary is None:
-        canary = Canary() if records is None else Canary(norm=_LOUD, least=_CUT)
+        canary = (
+            Canary() if records is None else Canary(norm=_MAX_NORM, least=_MIN_NORM)
+        )
     if records is None:
         _check_sums(facts, data_loader, canary)
     elif "FastGradientClipping" in type(optimizer).__name__:
@@ -356,10 +358,10 @@ def canary_layout(
     spread: int,
     key: Key,
 ) -> Layout:
-    """Give each canary coordinate a direction of its own, drawn from the key.
+    """Return a layout where each canary coordinate has its own direction, from the key.
 
-    Every parameter has some, as a fault may be in one of them only. Of a sharded one
-    only those in the rows that this rank holds are returned.
+    Every parameter has some, as a fault may affect only one of them. For a sharded one
+    only those in this rank's rows are returned.
     """
     shapes = [tuple(parameter.shape) for parameter in parameters]
     if spread == 1:
@@ -378,8 +380,8 @@ def _places_checked(layout: Layout, kinds: Sequence[str]) -> Finding:
     """Return how canaries are spread over parameters.
 
     Args:
-        layout: Where they are.
-        kinds: Of the parameters that have some, if they are told apart.
+        layout: Positions of the canaries.
+        kinds: Types of the parameters that have some, if these are distinguished.
     """
     counts = [len(part.which) for part in layout.parts]
     numbers = {
@@ -398,17 +400,17 @@ def _places_checked(layout: Layout, kinds: Sequence[str]) -> Finding:
 def parameter_types_of(
     model: Model | None, parameters: Sequence[torch.nn.Parameter]
 ) -> list[str]:
-    """Return the kind of each parameter; a model that is not given has no kinds.
+    """Return the type of each parameter; without a model all are "other layers".
 
-    A fault may be in one kind only: a head that shares its weight with the embedding,
+    A fault may affect only one type: a head that shares its weight with the embedding,
     an adapter that is left out of the clipping.
     """
-    found: defaultdict[int, set[str]] = defaultdict(set)
+    types: defaultdict[int, set[str]] = defaultdict(set)
     if model is not None:
         for name, module in network(model).named_modules(remove_duplicate=False):
             for parameter in module._parameters.values():
-                found[id(parameter)].add(_kind(name, module))
-    return [_one(found[id(parameter)]) for parameter in parameters]
+                types[id(parameter)].add(_kind(name, module))
+    return [_single_type(types[id(parameter)]) for parameter in parameters]
 
 
 def _kind(name: str, module: nn.Module) -> str:
@@ -420,7 +422,7 @@ def _kind(name: str, module: nn.Module) -> str:
     return _EMBEDDINGS if isinstance(module, nn.Embedding) else _OTHER
 
 
-def _one(kinds: set[str]) -> str:
+def _single_type(kinds: set[str]) -> str:
     if kinds == {_EMBEDDINGS, _HEADS}:
         return _TIED
     return kinds.pop() if len(kinds) == 1 else _OTHER
@@ -445,7 +447,7 @@ def _canary_records(data_loader: Loader, design: Design) -> CanaryDataset | None
 
 
 def _mine(optimizer: DPOptimizer, layout: Layout) -> NDArray[np.bool_]:
-    """Return which coordinates this rank reads: each is some rank's, and no other's."""
+    """Return which coordinates this rank reads; each belongs to exactly one rank."""
     if is_sharded(optimizer):
         return layout.held()
     rank, world = rank_and_world(optimizer)
@@ -461,12 +463,12 @@ def _check_sharded(optimizer: DPOptimizer) -> None:
         )
 
 
-def _check_told(facts: Facts, *, knows_real_sums: bool) -> None:
-    """Refuse to tell what no accountant's proof lets the observer know.
+def _check_knowledge(facts: Facts, *, knows_real_sums: bool) -> None:
+    """Refuse to reveal what no accountant's proof lets the adversary know.
 
-    Poisson draws are independent, so what real records put into a sum says nothing
-    about the draws of canaries. Of a shuffled batch of a fixed size it says how many of
-    its records are canaries.
+    Poisson draws are independent, so the real records' contribution to a sum shows
+    nothing about the draws of canaries. For a shuffled batch of fixed size it shows how
+    many of its records are canaries.
     """
     if knows_real_sums and not isinstance(facts.sampling, Poisson):
         raise InvalidInputError(
@@ -480,7 +482,7 @@ def _check_told(facts: Facts, *, knows_real_sums: bool) -> None:
 def check_poisson(facts: Facts, data_loader: Loader) -> None:
     """Refuse a loader whose sampling no accountant of Poisson sampling covers.
 
-    Canaries that are records can show it; those that are added to sums cannot.
+    Canaries that are records can detect it; those that are added to sums cannot.
     """
     if isinstance(data_loader.dataset, CanaryDataset):
         return

@@ -1,27 +1,27 @@
-"""Does anything but the noisy sums depend on records? The user's step in two worlds.
+"""Checks that only the noisy sums depend on records: one step on different batches.
 
-DP-SGD is private since all that comes after a step's noise, the released model among
-it, depends on records only through the noisy sum. So from one state the user's step is
-run on different batches of equal shape while the noise makes all noisy sums equal.
-Whatever is reachable must then be equal: parameters, buffers, the optimizer's state,
-its learning rate, clipping norm and noise, other random states, and Python objects.
+DP-SGD is private because everything after a step's noise, including the released model,
+depends on records only through the noisy sum. So the user's step is run from one state
+on different batches of equal shape, in separate "worlds", while the noise makes all
+noisy sums equal. All reachable state must then be equal: parameters, buffers, the
+optimizer's state, its learning rate, clipping norm and noise, other random states, and
+Python objects.
 
-A difference in what is released or steers the training is a fault. Of a difference
-elsewhere, a second step tells more: on the same batch in all worlds. If its sum before
-noise differs, or what it leaves, records came back past the noise, which is a fault
-too. If not, they are merely kept, such as a list of losses: a remark.
+A difference in what is released or controls training is a fault. For a difference
+elsewhere, a second step on the same batch in all worlds is compared. If its sum before
+noise differs, or the state after it, records leaked past the noise, which is a fault
+too. If not, they are merely stored, as in a list of losses: a remark.
 
-Each world is a copy of the process (``process_copy``). Batches to compare are as large
-as those of the training: other records, the record with the largest gradient in half or
-in all places, that with the smallest likewise, and one put together of two, so that
-whatever a mean, a loss or a count of records decides comes out differently in one of
-them. And one with a record fewer, as how many records a batch holds depends on them
-too; as shapes differ there, only what is released or steers the training is compared.
-Where half of the records stay, their gradients must be found again, or records are
-coupled.
+Each world is a copy of the process (``process_copy``). The compared batches are as
+large as those of training: other records, the record with the largest gradient in half
+or in all places, that with the smallest likewise, and one combined from two, so that
+anything that a mean, a loss or a count of records decides differs in one of them. And
+one with a record fewer, as the number of records in a batch depends on them too; as
+shapes differ there, only what is released or controls training is compared. Where half
+of the records stay, their gradients must occur again, or records are coupled.
 
-What differs between two runs on the same batch is no record's doing. What differs with
-other random numbers may have been noised, by means that are not Opacus': then nothing
+A difference between two runs on the same batch is not caused by records. What differs
+with other random numbers may have been noised by other means than Opacus': then nothing
 is concluded.
 """
 
@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._pytree import tree_leaves
 
 from dpaudit.errors import InvalidInputError
@@ -63,10 +64,12 @@ __all__ = ["CONTROLS", "Batches", "ForcedNoise", "Interference", "batches_of"]
 
 _fault = partial(fault, Stage.SIDE_PATHS)
 
-_RECORDS: Final = 256  # of a batch that is compared, at most
-_BYTES: Final = 1 << 28  # of its records and their gradients, at most
-_FEWEST: Final = 8  # records, however large they are
-_FOUND_AGAIN: Final = 0.02  # relative, of a gradient's norm, also in half precision
+_MAX_RECORDS: Final = 256  # of a batch that is compared, at most
+_MAX_BYTES: Final = 1 << 28  # of its records and their gradients, at most
+_MIN_RECORDS: Final = 8  # however large they are
+_NORM_TOLERANCE: Final = 0.02  # relative, of a gradient's norm, also in half precision
+_HALF_STEP: Final = 2.0**-7  # relative, of the largest value: two of bfloat16
+_HALF: Final = (torch.bfloat16, torch.float16)
 CONTROLS: Final = (
     "max_grad_norm",
     "max_grad_norms",
@@ -74,7 +77,7 @@ CONTROLS: Final = (
     "expected_batch_size",
     "loss_reduction",
 )
-_NAMED: Final = 4  # of what differs
+_MAX_NAMED: Final = 4  # differing paths in a finding
 _HALVES: Final = ("half largest", "half smallest")
 _ADDING: Final = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 
@@ -82,13 +85,13 @@ _ADDING: Final = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """Batches of equal shape to compare, and one to go on with.
+    """Batches of equal shape to compare, and one for the second step.
 
     Attributes:
-        size: Of how many records each is.
-        first: A batch.
-        others: What is done to its records, and the batch that it makes; called with
-            the rows of the largest and of the smallest gradient.
+        size: The number of records in each.
+        first: The first batch.
+        others: Returns how the first batch's records are changed, and the batches that
+            result; called with the rows of the largest and of the smallest gradient.
         fewer: The first batch without its last record.
         second: Another batch, the same in all worlds.
     """
@@ -100,32 +103,34 @@ class Batches:
     second: Batch
 
     def kept(self, kind: str) -> int:
-        """Return how many records of the first batch stay in another, at its front."""
+        """Return how many records at the front of the first batch stay in another."""
         return self.size // 2 if kind in _HALVES else 0
 
 
 @dataclass(slots=True)
 class _World:
-    """What a world showed.
+    """The observations in one world.
 
     Attributes:
-        steps: How many sums were given noise on the first batch.
+        steps: How many sums got noise on the first batch.
         applied: Whether the wrapped optimizer then made a step.
         own_noise: Whether noise was added by other means than Opacus'.
-        rows: Norms of the gradients in the first batch, as far as they are known.
-        state: Digests of all that was reachable after the first batch.
-        written: Parameters and buffers that were written to besides by the optimizer.
-        controls: What steered each step.
+        rows: Norms of the gradients in the first batch, as far as known.
+        half: Whether any module computed in half precision.
+        state: Digests of all reachable state after the first batch.
+        written: Parameters and buffers written to other than by the optimizer.
+        controls: The settings that controlled each step.
         sums: Digests of each step's sums before noise.
-        failed: Why the second batch could not be stepped on.
+        failed: Why the step on the second batch failed.
         left: Digests of parameters and buffers after the second batch.
-        seconds: That the first batch took.
+        seconds: CPU time of the first batch.
     """
 
     steps: int = 0
     applied: bool = False
     own_noise: bool = False
     rows: list[float] = field(default_factory=list)
+    half: bool = False
     state: dict[str, str] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     controls: list[str] = field(default_factory=list)
@@ -152,7 +157,7 @@ class _World:
 
 
 class _Forced(torch.Tensor):
-    """Noise that makes any sum a given value."""
+    """Noise that turns any sum into a given value."""
 
     value: torch.Tensor
     taken: Callable[[], None]
@@ -175,22 +180,22 @@ class _Forced(torch.Tensor):
 
 @final
 class Interference:
-    """Runs the user's step in worlds, and compares what they leave behind.
+    """Runs the user's step in several worlds, and compares the resulting states.
 
     Args:
-        step: The user's own.
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
-        seconds: For a world.
-        train: The user's whole loop, whose objects are looked at too.
+        step: The user's own step.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
+        seconds: Time limit of a world.
+        train: The user's whole loop, whose objects are compared too.
         leave_out: Objects that are not compared, such as the loader.
 
     Attributes:
         written: Parameters and buffers that the step writes to besides the private
             update, and that were equal in all worlds.
         own_noise: Whether noise is added by other means than Opacus'.
-        step_seconds: That a step took.
-        unapplied: Whether noise is added, and no step made by the wrapped optimizer.
+        step_seconds: CPU time of a step.
+        unapplied: Whether noise is added, but the wrapped optimizer makes no step.
     """
 
     def __init__(
@@ -211,13 +216,13 @@ class Interference:
         self.unapplied = False
 
     def check(self, batches: Batches) -> Iterator[Finding]:
-        """Return what differs between worlds, and that they were compared."""
+        """Return the differences between worlds, and that they were compared."""
         try:
-            found = [*self._compare(batches)]
+            findings = [*self._compare(batches)]
         except CopyFailedError as error:
             yield not_checked(Stage.SIDE_PATHS, "interference.failed", error=str(error))
             return
-        yield from found
+        yield from findings
 
     def _compare(self, batches: Batches) -> Iterator[Finding]:
         run = partial(self._world, second=batches.second)
@@ -225,33 +230,33 @@ class Interference:
         first = run(batches.first, own_noise=own)
         self.own_noise, self.step_seconds = own, first.seconds
         self.unapplied = first.steps > 0 and not first.applied
-        rows = first.rows[: batches.size] or [0.0, 1.0]  # if more, of first views
+        rows = first.rows[: batches.size] or [0.0, 1.0]  # with views, only the first
         largest, smallest = int(np.argmax(rows)), int(np.argmin(rows))
-        judged = _Judged(first, run, batches.first, own=own, named=self._named)
+        comparison = _Comparison(first, run, batches.first, own=own, named=self._named)
         steps = first.steps
         for kind, batch in batches.others(largest, smallest):
             world = run(batch, own_noise=own)
-            judged.judge(kind, world)
-            judged.find_again(world, kept=batches.kept(kind), size=batches.size)
+            comparison.judge(kind, world)
+            comparison.find_again(world, kept=batches.kept(kind), size=batches.size)
             steps += world.steps
         if steps:
             fewer = run(batches.fewer, own_noise=own)
-            judged.judge_fewer(fewer)
-            judged.find_rest(fewer)
+            comparison.judge_fewer(fewer)
+            comparison.find_rest(fewer)
         if not steps:
             yield not_checked(Stage.SIDE_PATHS, "interference.no_update")
             return
-        self.written |= judged.written
-        yield from judged.findings()
+        self.written |= comparison.written
+        yield from comparison.findings()
         yield inspected(
             Stage.SIDE_PATHS,
             "interference.compared",
-            batches=1 + judged.compared,
+            batches=1 + comparison.compared,
             compared=len(first.state),
         )
 
     def _named(self) -> set[str]:
-        """Return the names of what is released, or kept in its state."""
+        """Return the names of all parameters and buffers, which are released."""
         return set(named_tensors(self._model))
 
     def _world(
@@ -262,7 +267,7 @@ class Interference:
         own_noise: bool = False,
         seed: int = 1,
     ) -> _World:
-        """Return what a step on a batch shows, and one on a second batch after it."""
+        """Return the observations of a step on a batch and one on a second batch."""
         return in_copy(
             lambda: self._run(batch, second, own_noise=own_noise, seed=seed),
             seconds=self._seconds,
@@ -271,7 +276,7 @@ class Interference:
     def _run(
         self, batch: Batch, second: Batch, *, own_noise: bool, seed: int
     ) -> _World:
-        found, optimizer = _World(), self._optimizer
+        world, optimizer = _World(), self._optimizer
         tensors = named_tensors(self._model)
         private = {id(parameter) for parameter in optimizer.params}
         updated: dict[str, str] = {}
@@ -288,9 +293,9 @@ class Interference:
             }
 
         def before(controls: str) -> None:
-            found.written |= changed(at_first, besides=True)
-            found.controls.append(controls)
-            found.sums.append(" ".join(digest(p.summed_grad) for p in optimizer.params))
+            world.written |= changed(at_first, besides=True)
+            world.controls.append(controls)
+            world.sums.append(" ".join(digest(p.summed_grad) for p in optimizer.params))
 
         def after(*_: object) -> None:
             updated.update(values())
@@ -298,24 +303,25 @@ class Interference:
         at_first = values()
         noise = ForcedNoise(optimizer, before, own_noise=own_noise)
         optimizer.original_optimizer.register_step_post_hook(after)
-        _watch_norms(optimizer, found)
+        _watch_norms(optimizer, world)
+        _watch_precision(world)
         noise.begin(seed)
         started = time.process_time()
         self._step(batch)
-        found.seconds = time.process_time() - started
-        found.steps, found.own_noise = len(found.sums), noise.own_noise
-        found.applied = bool(updated)
-        found.state = self._state()
-        found.written |= changed(updated, besides=True)
-        found.written |= changed(at_first, besides=False)
+        world.seconds = time.process_time() - started
+        world.steps, world.own_noise = len(world.sums), noise.own_noise
+        world.applied = bool(updated)
+        world.state = self._state()
+        world.written |= changed(updated, besides=True)
+        world.written |= changed(at_first, besides=False)
         at_first = values()
         noise.begin(seed + 1)
         try:
             self._step(second)
         except Exception as error:
-            found.failed = f"{type(error).__name__}: {error}"[:200]
-        found.left = [*values().values()]
-        return found
+            world.failed = f"{type(error).__name__}: {error}"[:200]
+        world.left = [*values().values()]
+        return world
 
     def _state(self) -> dict[str, str]:
         optimizer = self._optimizer
@@ -352,12 +358,13 @@ class Interference:
 class ForcedNoise:
     """Makes the noisy sums of all worlds equal, whatever the sums are.
 
-    The noise of Opacus is replaced by one that makes of any sum the next value of a
+    Opacus' noise is replaced by one that turns any sum into the next value of a
     sequence. Where a program adds noise by other means, sums are replaced instead.
 
     Args:
         optimizer: Opacus' optimizer, in a copy of the process.
-        before: Called just before noise is added, with what steers the step.
+        before: Called just before noise is added, with the settings that control the
+            step.
         own_noise: Whether noise is added by other means.
 
     Attributes:
@@ -381,13 +388,13 @@ class ForcedNoise:
         optimizer._step_skip_queue, optimizer._is_last_step_skipped = [], False
 
     def begin(self, seed: int) -> None:
-        """Begin with given random numbers."""
+        """Restart the sequence, and seed all random number generators."""
         self._drawn = 0
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002 (user code may draw from it)
         random.seed(seed)
         if self._optimizer.generator is not None:
-            with suppress(RuntimeError, NotImplementedError):  # a secure one
+            with suppress(RuntimeError, NotImplementedError):  # a secure generator
                 self._optimizer.generator.manual_seed(seed)
 
     def _value(self, like: torch.Tensor, scale: float) -> torch.Tensor:
@@ -404,7 +411,7 @@ class ForcedNoise:
         *_: object,
         **__: object,
     ) -> torch.Tensor:
-        """Return noise that makes the noisy sum the next value of the sequence."""
+        """Return noise that turns the sum into the next value of the sequence."""
         value = self._value(reference, float(std))
         if self._replace:  # sums are equal already
             return value
@@ -430,10 +437,10 @@ class ForcedNoise:
         self.own_noise |= self._taken < len(optimizer.params)
 
 
-def _watch_norms(optimizer: DPOptimizer, found: _World) -> None:
-    """Note the norms of the first batch's gradients, as they are clipped.
+def _watch_norms(optimizer: DPOptimizer, world: _World) -> None:
+    """Record the norms of the first batch's gradients when they are clipped.
 
-    A batch may be clipped in parts. Where one is not known, none is.
+    A batch may be clipped in parts. If one part is unknown, none is recorded.
     """
     clip = getattr(optimizer, "clip_and_accumulate", None)
     if clip is None:
@@ -441,16 +448,25 @@ def _watch_norms(optimizer: DPOptimizer, found: _World) -> None:
     parts: list[list[float]] = []
 
     def clipping() -> None:
-        if not found.sums:  # the first batch's are not complete
+        if not world.sums:  # still in the first batch
             parts.append(_norms_of([p.grad_sample for p in optimizer.params]))
-            found.rows = [norm for part in parts for norm in part] if all(parts) else []
+            world.rows = [norm for part in parts for norm in part] if all(parts) else []
         clip()
 
     optimizer.clip_and_accumulate = clipping
 
 
+def _watch_precision(world: _World) -> None:
+    """Record whether a module computes in half precision, as under autocast."""
+
+    def computed(_module: object, _inputs: object, output: object) -> None:
+        world.half |= isinstance(output, torch.Tensor) and output.dtype in _HALF
+
+    register_module_forward_hook(computed)  # in a copy of the process, which ends
+
+
 def _norms_of(grads: Sequence[object]) -> list[float]:
-    """Return the norm of each row of gradients; none if rows are not known."""
+    """Return the norm of each row of gradients; nothing if rows are unknown."""
     norms = [
         each.detach().flatten(1).float().norm(dim=1)
         for each in grads
@@ -458,16 +474,16 @@ def _norms_of(grads: Sequence[object]) -> list[float]:
     ]
     if len(norms) != len(grads) or len({len(part) for part in norms}) != 1:
         return []
-    found: list[float] = torch.stack(norms, 1).norm(dim=1).tolist()
-    return found
+    whole: list[float] = torch.stack(norms, 1).norm(dim=1).tolist()
+    return whole
 
 
 @final
-class _Judged:
-    """What differed between the first world and others.
+class _Comparison:
+    """Compares the first world with others.
 
     Attributes:
-        compared: With how many others it was compared.
+        compared: Number of worlds that it was compared with.
         written: See ``Interference``.
     """
 
@@ -488,17 +504,17 @@ class _Judged:
         self.compared, self.written = 0, set(first.written)
 
     def findings(self) -> Iterator[Finding]:
-        """Return each thing that was found once."""
+        """Return the findings, one of each code."""
         yield from self._found.values()
 
     def judge(self, kind: str, world: _World) -> None:
-        """Compare a world in which other records were in the first batch."""
+        """Compare a world with other records in the first batch."""
         self.compared += 1
         first = self._first
         self.written |= world.written
         if world.steps != first.steps or bool(world.failed) != bool(first.failed):
             code = "steps" if world.steps != first.steps else "fails"
-            if not self._by_itself(lambda w: (w.steps, w.failed) != _made(first)):
+            if not self._by_itself(lambda w: (w.steps, w.failed) != _outcome(first)):
                 self._note(_fault, code, kind=kind)
             return
         if first.failed:
@@ -517,8 +533,8 @@ class _Judged:
     def judge_fewer(self, world: _World) -> None:
         """Compare a world whose first batch had a record fewer.
 
-        Only what is released or steers the training: all else may have other shapes,
-        and other random numbers may have been drawn.
+        Only what is released or controls training: all else may have other shapes, and
+        other random numbers may have been drawn.
         """
         first = self._first
         if first.failed or world.failed:
@@ -536,11 +552,11 @@ class _Judged:
             self._note(_fault, "held", held, kind="fewer")
 
     def find_again(self, world: _World, *, kept: int, size: int) -> None:
-        """Look for the gradients of records that stayed among those of a world.
+        """Check that the gradients of records that stayed occur in another world.
 
         Args:
-            world: In which some records were others.
-            kept: How many stayed, the first ones.
+            world: The world in which the other records were replaced.
+            kept: How many records stayed, the first ones.
             size: How many records each batch has.
         """
         first = self._first
@@ -548,27 +564,37 @@ class _Judged:
             self._find(first.rows[:kept], world.rows, world)
 
     def find_rest(self, world: _World) -> None:
-        """Look for the gradients of a world with a record fewer among those with it.
+        """Check that the gradients of a world with a record fewer occur in the first.
 
-        Gradients of zero may fill a batch up. Where gradients depend on random numbers,
-        as with dropout, those of a smaller batch are others whatever is left behind:
-        some builds of torch draw one number for a mask of any size.
+        Gradients of zero may pad a batch. Where gradients depend on random numbers, as
+        with dropout, those of a smaller batch may all differ, even if equal random
+        states remain: some builds of torch draw one number for a mask of any size.
         """
-        if _lost(self._first.rows, self._with_other_numbers().rows):
+        if self._lost(self._first.rows, self._with_other_numbers().rows):
             return
         norms = [norm for norm in world.rows if norm > 0]
         self._find(norms, self._first.rows, world)
 
     def _find(self, norms: list[float], among: list[float], world: _World) -> None:
-        """Report norms of gradients in one world that the other does not have."""
+        """Report norms of gradients in one world that do not occur in the other."""
         first = self._first
         drawn = any(path.startswith("random") for path in first.after_first(world))
         if drawn or not first.rows or not world.rows:
             return
-        lost = _lost(norms, among)
-        if lost and not _lost(first.rows, self._same_again().rows):
+        lost = self._lost(norms, among)
+        if lost and not self._lost(first.rows, self._same_again().rows):
             coupled = partial(fault, Stage.GRADIENTS)
             self._note(coupled, "coupled", lost=lost, kept=len(norms))
+
+    def _lost(self, norms: Sequence[float], among: Sequence[float]) -> int:
+        """Return how many norms have no match among others, but for rounding.
+
+        Half precision rounds by steps of the largest values: where a small gradient is
+        a difference of these, as of a record that is classified with confidence, it
+        depends on how a batch of this size is multiplied.
+        """
+        step = _HALF_STEP * max(self._first.rows, default=0.0)
+        return _lost(norms, among, rounding=step if self._first.half else 0.0)
 
     def _explain(self, kind: str, differ: set[str], back: str) -> None:
         first, again = self._first, self._same_again()
@@ -593,7 +619,7 @@ class _Judged:
             self._note(noted, "kept", differ - drawn, kind=kind)
 
     def _is_held(self, path: str) -> bool:
-        """Return whether a path leads to what is released, or steers training."""
+        """Return whether a path leads to what is released or controls training."""
         name = path.removesuffix(".grad")
         steering = ("optimizer.state", "optimizer.param_groups")
         controls = {f"optimizer.{control}" for control in CONTROLS}
@@ -628,23 +654,41 @@ class _Judged:
         def weight(path: str) -> tuple[bool, int, str]:
             return path.removesuffix(".grad") in names, len(path), path
 
-        subject = sorted(paths, key=weight)[:_NAMED]
+        subject = sorted(paths, key=weight)[:_MAX_NAMED]
         more = len(paths) - len(subject)
-        found = make(f"interference.{code}", subject, more=more, **numbers)
-        self._found.setdefault(code, found)
+        finding = make(f"interference.{code}", subject, more=more, **numbers)
+        self._found.setdefault(code, finding)
 
 
-def _made(world: _World) -> tuple[int, str]:
+def _outcome(world: _World) -> tuple[int, str]:
     return world.steps, world.failed
 
 
-def _lost(norms: Sequence[float], among: Sequence[float]) -> int:
-    """Return how many norms are not among others."""
-    left, lost = sorted(among), 0
+def _lost(
+    norms: Sequence[float], among: Sequence[float], *, rounding: float = 0.0
+) -> int:
+    """Return how many norms have no match among others, if most are matched.
+
+    The smallest norm takes the smallest other one that it may: as no larger norm
+    reaches further down, that leaves the fewest without a match.
+
+    Args:
+        norms: The norms to match, each with another.
+        among: The others.
+        rounding: The least difference that counts.
+
+    Example:
+        >>> _lost([1.0, 0.01], [1.0, 0.013]), _lost([1.0, 0.01], [1.0, 0.013],
+        ...     rounding=0.004)
+        (1, 0)
+    """
+    remaining, lost, at = sorted(among), 0, 0
     for norm in sorted(norms):
-        at = min(range(len(left)), key=lambda k: abs(left[k] - norm), default=None)
-        if at is not None and abs(left[at] - norm) <= _FOUND_AGAIN * norm:
-            del left[at]
+        allowed = max(_NORM_TOLERANCE * norm, rounding)
+        while at < len(remaining) and remaining[at] < norm - allowed:
+            at += 1
+        if at < len(remaining) and remaining[at] <= norm + allowed:
+            at += 1
         else:
             lost += 1
     return lost
@@ -655,7 +699,7 @@ def batches_of(
     records: Callable[[NDArray[np.int64]], Batch],
     rng: np.random.Generator,
     *,
-    size: int = _RECORDS,
+    size: int = _MAX_RECORDS,
     bytes_each: int = 0,
 ) -> Batches:
     """Return batches to compare.
@@ -663,24 +707,24 @@ def batches_of(
     Args:
         count: How many records there are.
         records: Makes a batch of some of them.
-        rng: Picks them.
-        size: How many records a batch of the training has.
-        bytes_each: How large a record's gradient is.
+        rng: Samples them.
+        size: How many records a training batch has.
+        bytes_each: Size of a record's gradient.
     """
     if count < 6:
         raise InvalidInputError(
             f"comparing batches needs 6 records or more, got {count}"
         )
-    with random_states():  # a data set may draw, as augmentations do
+    with random_states():  # reading records may draw random numbers (augmentation)
         bytes_each += _bytes(records(np.arange(2, dtype=np.int64))) // 2
-        most = max(_FEWEST, min(_RECORDS, _BYTES // max(bytes_each, 1)))
+        most = max(_MIN_RECORDS, min(_MAX_RECORDS, _MAX_BYTES // max(bytes_each, 1)))
         size = min(max(size, 2), most, count // 3)
         chosen = rng.choice(count, 3 * size, replace=False)
         whole = records(chosen)
         by_row = holds_records(whole, 3 * size)
 
         def batch(rows: NDArray[np.int64]) -> Batch:
-            if by_row:  # so that all are padded alike
+            if by_row:  # so that all have the same padding
                 return rows_of(whole, 3 * size, rows)
             return records(chosen[rows])
 
@@ -689,18 +733,18 @@ def batches_of(
         def others(largest: int, smallest: int) -> list[tuple[str, Batch]]:
             with random_states():
                 large, small = (np.full(size, k) for k in (largest, smallest))
-                found = [
+                batches = [
                     (kind, batch(np.concatenate([first[:half], alike[half:]])))
                     for kind, alike in zip(_HALVES, (large, small), strict=True)
                 ]
                 one, other = batch(large), batch(small)
-                found += [
+                batches += [
                     ("others", batch(size + first)),
                     ("largest", one),
                     ("smallest", other),
                 ]
                 mixed = _put_together(one, other)
-                return found if mixed is None else [*found, ("mixed", mixed)]
+                return batches if mixed is None else [*batches, ("mixed", mixed)]
 
         return Batches(
             size=size,

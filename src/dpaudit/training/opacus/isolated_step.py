@@ -1,13 +1,13 @@
-"""A training step that leaves no trace: run the user's own, then put all of it back.
+"""Runs the user's training step without side effects, by restoring all state.
 
 Inside, nothing is noised, stepped or accounted for: Opacus' noise is zero, the noise
-multiplier too small to matter, though not 0, as programs may divide by it, and the
-wrapped optimizer does not step. Sums are read where Opacus adds its noise: what a
-program does with noisy sums is its own business. One that adds noise by itself is read
-where the wrapped optimizer would step. Afterwards parameters,
-buffers, gradients, the optimizer's own state, other optimizers that stepped, and all
-random states are as they were, bit for bit; schedulers stand still. Only state that
-user code keeps in Python objects of its own cannot be put back.
+multiplier negligible, though not 0, as programs may divide by it, and the wrapped
+optimizer does not step. Sums are read where Opacus adds its noise, before the program
+processes them further. With a program that adds noise by itself they are read where the
+wrapped optimizer would step. Afterwards parameters, buffers, gradients, the optimizer's
+own state, other optimizers that stepped, and all random states are restored bit for
+bit; schedulers do not advance. Only state that user code keeps in its own Python
+objects cannot be restored.
 """
 
 import copy
@@ -46,24 +46,24 @@ __all__ = [
     "trained_by",
 ]
 
-# As make_private returns it: a module, or with wrap_model=False an object beside it.
+# The model from make_private: a module, or with wrap_model=False an object beside it.
 Model: TypeAlias = Any
 
 Sums: TypeAlias = list[torch.Tensor]
 
 _NO_NOISE: Final = 1e-12
 _ROUNDING: Final = 0.01  # relative, also in half precision
-_NONE: Final = object()
-# What a step leaves on parameters and modules, and what it finds there at first.
+_ABSENT: Final = object()
+# Attributes that a step leaves on parameters and modules, with their initial values.
 _ON_PARAMETERS: Final = {
     "grad": None,
     "grad_sample": None,
     "summed_grad": None,
     "_forward_counter": 0,
-    "_current_grad_sample": _NONE,
-    "_norm_sample": _NONE,
+    "_current_grad_sample": _ABSENT,
+    "_norm_sample": _ABSENT,
 }
-_ON_MODULES: Final = {"activations": _NONE, "max_batch_len": _NONE}
+_ON_MODULES: Final = {"activations": _ABSENT, "max_batch_len": _ABSENT}
 _ON_WRAPPER: Final = (
     "max_grad_norm",
     "hooks_enabled",
@@ -74,12 +74,12 @@ _ON_WRAPPER: Final = (
 
 @final
 class IsolatedStep:
-    """What a frozen step showed.
+    """The observations of isolated steps.
 
     Attributes:
-        sums: The sum that would have been given noise, for each parameter; one list
-            for each step that the wrapped optimizer would have made. A step that was
-            given no noise is none of them, if another was.
+        sums: The sum to which noise would have been added, for each parameter; one list
+            for each step that the wrapped optimizer would have made. Steps without
+            noise are left out, unless no step had any.
         others: Optimizers beside the private one that stepped.
         reworked: Whether a noisy sum was changed before the step.
         before: Parameters and buffers, each with its value before the step.
@@ -94,12 +94,12 @@ class IsolatedStep:
 
     @property
     def sums(self) -> list[Sums]:
-        """See above."""
+        """The sums of all steps with noise, or of all steps if none had any."""
         noised = [sums for sums, noised in self._steps if noised]
         return noised or [sums for sums, _ in self._steps]
 
     def add(self, sums: Sums) -> None:
-        """Take note of what a step of the wrapped optimizer was given."""
+        """Record the sums of a step of the wrapped optimizer."""
         self._steps.append((sums, self.noised))
         self.noised = False
 
@@ -112,13 +112,13 @@ def isolated_step(
     seed: int,
     generators: Sequence[torch.Generator] = (),
 ) -> Iterator[IsolatedStep]:
-    """Yield what steps within show, without noise; all is put back at the end.
+    """Yield the observations of steps in this context; restore all state at its end.
 
     Args:
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
-        seed: All random numbers within begin with it.
-        generators: Others that the user's step draws from.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
+        seed: The seed of all random numbers within.
+        generators: Other generators that the user's step draws from.
     """
     own = [*generators]
     if optimizer.generator is not None:
@@ -133,7 +133,7 @@ def isolated_step(
     at_noise: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def no_noise(
-        std: float,  # noqa: ARG001 (as of Opacus)
+        std: float,  # noqa: ARG001 (Opacus')
         reference: torch.Tensor,
         *_: object,
         **__: object,
@@ -147,11 +147,11 @@ def isolated_step(
         if all(id(p.summed_grad) in at_noise for p in optimizer.params):
             given = [at_noise[id(p.summed_grad)][1] for p in optimizer.params]
             noised = [one.view_as(own) for one, own in zip(given, sums, strict=True)]
-            seen.reworked |= _far(sums, noised)
+            seen.reworked |= _differ(sums, noised)
             sums = noised
         at_noise.clear()
         seen.add(sums)
-        for parameter in optimizer.params:  # with noise it would say nothing either
+        for parameter in optimizer.params:  # with noise it would show nothing either
             parameter.grad = torch.zeros_like(parameter)
 
     with (
@@ -180,7 +180,7 @@ def isolated_step(
         yield seen
 
 
-def _far(first: Sums, second: Sums) -> bool:
+def _differ(first: Sums, second: Sums) -> bool:
     """Return whether sums differ by more than rounding."""
     pairs = zip(first, second, strict=True)
     return any(
@@ -200,7 +200,7 @@ def noise_modules() -> list[Any]:
 
 @contextmanager
 def patched(owner: object, name: str, value: object) -> Iterator[None]:
-    """Give an attribute another value for a while."""
+    """Replace an attribute's value within this context."""
     old = taken(owner, name)
     setattr(owner, name, value)
     try:
@@ -211,7 +211,7 @@ def patched(owner: object, name: str, value: object) -> Iterator[None]:
 
 @contextmanager
 def random_states(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
-    """Put back where random numbers stood: torch's, numpy's, Python's, and others."""
+    """Restore random states at the end: torch's, numpy's, Python's, and others."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     cpu, own = torch.get_rng_state(), [each.get_state() for each in generators]
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
@@ -231,7 +231,7 @@ def random_states(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
 def _tensors(
     model: Model, optimizer: DPOptimizer, seen: IsolatedStep
 ) -> Iterator[None]:
-    """Put back the values of parameters and buffers, and which buffers there are."""
+    """Restore the values of parameters and buffers, and the set of buffers."""
     modules = [(m, dict(m._buffers), m.training) for m in modules_of(model)]
     seen.before = [
         (tensor, tensor.detach().clone())
@@ -252,16 +252,16 @@ def _tensors(
 
 @contextmanager
 def _left_behind(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
-    """Put back what waits on parameters and modules between backward and step.
+    """Restore what is stored on parameters and modules between backward and step.
 
-    Tensors are kept and not copied, as gradients may be views of one memory.
+    Tensors are kept and not copied, as gradients may be views of the same memory.
     """
     owners: list[tuple[Any, dict[str, Any]]] = [
         *((p, _ON_PARAMETERS) for p in _parameters(model, optimizer)),
         *((m, _ON_MODULES) for m in modules_of(model)),
     ]
     kept = [
-        (owner, name, getattr(owner, name, _NONE))
+        (owner, name, getattr(owner, name, _ABSENT))
         for owner, names in owners
         for name in names
     ]
@@ -278,7 +278,7 @@ def _left_behind(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
 
 @contextmanager
 def own_attributes(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
-    """Put back the private optimizer's and the wrapped model's own attributes."""
+    """Restore the private optimizer's and the wrapped model's own attributes."""
     own = {name: _kept(value) for name, value in vars(optimizer).items()}
     wrapper = {name: taken(model, name) for name in _ON_WRAPPER}
     try:
@@ -292,7 +292,7 @@ def own_attributes(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
 
 @contextmanager
 def _schedules(inner: torch.optim.Optimizer) -> Iterator[None]:
-    """Let schedulers stand still, and put back rates that are set by hand."""
+    """Disable schedulers, and restore learning rates that are set directly."""
     rates = [{k: v for k, v in g.items() if k != "params"} for g in inner.param_groups]
     with ExitStack() as stack:
         for kind in _kinds(LRScheduler, _NoiseScheduler, _GradClipScheduler):
@@ -307,7 +307,7 @@ def _schedules(inner: torch.optim.Optimizer) -> Iterator[None]:
 
 @contextmanager
 def _no_other_private(optimizer: DPOptimizer) -> Iterator[None]:
-    """Refuse a second private optimizer before it is accounted for."""
+    """Raise if a second private optimizer steps, before it is accounted for."""
     scale = DPOptimizer.scale_grad
 
     def only_this(other: DPOptimizer) -> None:
@@ -326,7 +326,7 @@ def _no_other_private(optimizer: DPOptimizer) -> Iterator[None]:
 def _other_optimizers(
     inner: torch.optim.Optimizer, seen: IsolatedStep
 ) -> Iterator[None]:
-    """Put back what optimizers beside the private one changed."""
+    """Restore what optimizers beside the private one changed."""
     before: list[tuple[Any, dict[str, Any], list[torch.Tensor]]] = []
 
     def note(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -355,21 +355,21 @@ def trained_by(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def network(model: Model) -> nn.Module:
-    """Return the user's own module."""
+    """Return the user's own module, unwrapped."""
     inside: Any = getattr(model, "_module", model)
     return cast(nn.Module, inside)
 
 
 def named_tensors(model: Model) -> dict[str, torch.Tensor]:
-    """Return all parameters and buffers, by the names that the user knows."""
+    """Return all parameters and buffers, by their names in the user's module."""
     whole = model if isinstance(model, nn.Module) else network(model)
-    found: dict[str, torch.Tensor] = dict(whole.named_parameters())
-    found |= dict(whole.named_buffers())
-    return {name.removeprefix("_module."): each for name, each in found.items()}
+    tensors: dict[str, torch.Tensor] = dict(whole.named_parameters())
+    tensors |= dict(whole.named_buffers())
+    return {name.removeprefix("_module."): each for name, each in tensors.items()}
 
 
 def same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether two tensors hold the same; what is no number is like itself."""
+    """Return whether two tensors hold the same values; NaN equals NaN."""
     if first.shape != second.shape:
         return False
     neither = (first != first) & (second != second)  # noqa: PLR0124 (not a number)
@@ -377,7 +377,7 @@ def same(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def modules_of(model: Model) -> Iterator[nn.Module]:
-    """Return all modules, the wrapper's own too."""
+    """Return all modules, including the wrapper."""
     return (model if isinstance(model, nn.Module) else network(model)).modules()
 
 
@@ -390,27 +390,27 @@ def _once(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _kept(value: object) -> object:
-    """Return what a value is now, even if it is changed in place."""
+    """Return a copy of a value that may be changed in place."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return copy.copy(value) if isinstance(value, list) else value
 
 
 def _kinds(*bases: type) -> Iterator[type]:
-    """Yield classes and all that are made of them."""
+    """Yield classes and all their subclasses."""
     for base in bases:
         yield base
         yield from _kinds(*base.__subclasses__())
 
 
 def taken(owner: object, name: str) -> object:
-    """Return an object's own attribute, for ``put``, which takes it off if none was."""
-    return vars(owner).get(name, _NONE)
+    """Return an object's own attribute for ``put``, which deletes it if absent."""
+    return vars(owner).get(name, _ABSENT)
 
 
 def put(owner: Any, name: str, value: object) -> None:  # noqa: ANN401
-    """Put back what ``taken`` returned."""
-    if value is not _NONE:
+    """Restore the attribute that ``taken`` returned."""
+    if value is not _ABSENT:
         setattr(owner, name, value)
     elif name in vars(owner):
         delattr(owner, name)

@@ -1,4 +1,4 @@
-"""An audit of Opacus training that Lightning runs; needs the extra ``lightning``."""
+"""Audits Opacus training run by Lightning; needs the extra ``lightning``."""
 
 from typing import Any, final
 
@@ -27,7 +27,7 @@ class LightningAuditCallback(Callback):
     checkpoints, and it is finished when training ends.
 
     Args:
-        attach: From optimizer, loader and number of steps to an ``OpacusAudit``.
+        attach: Returns an ``OpacusAudit``, given optimizer, loader and number of steps.
 
     Example:
         See ``docs/how-to/audit-opacus-with-lightning.md``::
@@ -54,11 +54,11 @@ class LightningAuditCallback(Callback):
 
     @property
     def result(self) -> Result:
-        """What the audit shows, once the training has ended."""
+        """The result of the audit, once training has ended."""
         return self._audit.result
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Attach, and go on from a checkpoint if one was loaded."""
+        """Attach the audit, and resume from a checkpoint if one was loaded."""
         del pl_module
         if len(trainer.optimizers) != 1:
             raise InvalidInputError(
@@ -74,15 +74,15 @@ class LightningAuditCallback(Callback):
         )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Guess, and judge."""
+        """Finish the audit: guess, and compute the result."""
         del trainer, pl_module
         self._audit.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was seen so far, as a tensor of bytes; it holds no key."""
+        """Return the audit's state, without the key, as a tensor of bytes."""
         saved = np.frombuffer(self._audit.saved(), np.uint8)
         return {"audit": torch.from_numpy(saved.copy())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep what a checkpoint holds until training starts."""
+        """Keep the state from a checkpoint until training starts."""
         self._saved = state_dict["audit"].numpy().tobytes()

@@ -1,12 +1,13 @@
-"""Runs the user's loop in a copy of the process: short epochs, other records.
+"""Runs the user's loop in a copy of the process, with short epochs or other records.
 
-The loop is whatever trains from the first step to the last. Its epochs are made short
-and its batches drawn in this process; it ends by itself, or after so many steps. All of
-that is done to the copy's own objects (``process_copy``), so nothing is put back.
+The loop is everything that trains from the first step to the last. Its epochs are made
+short and its batches drawn in this process; it ends by itself, or after a number of
+steps. This changes only the copy's own objects (``process_copy``), so nothing has to be
+restored.
 
-What a loop does besides its steps goes by the number of the epoch, or by the step of an
-epoch. So the first epoch is as long as there is room for, to see the phases of an
-epoch, and all others have a few steps each, to see as many epochs as can be.
+What a loop does besides its steps depends on the number of the epoch, or on the step
+within an epoch. So the first epoch is as long as possible, to cover the phases of an
+epoch, and all others have a few steps each, to cover as many epochs as possible.
 """
 
 import copy
@@ -24,14 +25,14 @@ from dpaudit.training.opacus.setup import Loader
 __all__ = ["MOST_STEPS", "EnoughError", "LoopRunner", "Places", "Train"]
 
 MOST_STEPS: Final = 30
-_FIRST: Final = 15  # steps that the first epoch has if it has them, whatever the rest
-_LATER: Final = 3  # steps of a later epoch, at most
+_FIRST_EPOCH_STEPS: Final = 15  # reserved for the first epoch, if it has so many
+_LATER_EPOCH_STEPS: Final = 3  # of a later epoch, at most
 Train: TypeAlias = Callable[[], object]
 Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # first parts, rest
 
 
 class EnoughError(BaseException):
-    """Ends a loop from within; to be raised once it has made enough steps."""
+    """Raised within a loop to end it once it has made enough steps."""
 
 
 @final
@@ -40,8 +41,8 @@ class LoopRunner:
 
     Args:
         train: The loop, from its first step to its last.
-        loader: As ``make_private`` returned it.
-        steps: How many steps it makes, if that is known.
+        loader: The loader that ``make_private`` returned.
+        steps: Number of steps that the loop makes, if known.
     """
 
     def __init__(self, train: Train, loader: Loader, *, steps: int | None) -> None:
@@ -50,7 +51,7 @@ class LoopRunner:
 
     @property
     def records(self) -> int:
-        """How many records the data set holds, canaries left out."""
+        """How many records the data set holds, without canaries."""
         data: Any = self._loader.dataset
         return data.first if isinstance(data, CanaryDataset) else len(data)
 
@@ -61,14 +62,14 @@ class LoopRunner:
         *,
         lengths: tuple[int, int] | None = None,
     ) -> bool:
-        """Return whether the loop came to its end by itself.
+        """Run the loop, and return whether it ended by itself.
 
         Args:
-            places: Of records that are put in place of others; None for the data as
-                they are.
-            sizes: Of the batches that are drawn are added to it.
-            lengths: How many steps the first epoch has at most, and each later one; if
-                left out, such that ``MOST_STEPS`` show most.
+            places: Places of the records that replace others; None for the data as it
+                is.
+            sizes: A list to which the sizes of drawn batches are added.
+            lengths: Maximum numbers of steps of the first epoch and of each later one;
+                by default such that ``MOST_STEPS`` cover most.
         """
         _shorten(self._loader, *(lengths or self._lengths), sizes)
         if places is not None:
@@ -81,7 +82,7 @@ class LoopRunner:
 
 
 def _exchange(data: Dataset[Any], places: Places) -> None:
-    """Put records in others' places."""
+    """Replace records by others."""
     first, rest = places
     if isinstance(data, CanaryDataset):
         return _exchange(data.dataset, (first[: data.first], rest[: data.first]))
@@ -109,11 +110,11 @@ def _exchange(data: Dataset[Any], places: Places) -> None:
 
 
 def _lengths(epoch: int, steps: int | None) -> tuple[int, int]:
-    """Return how many steps the first epoch has, and how many each later one.
+    """Return the numbers of steps of the first epoch and of each later one.
 
     Args:
-        epoch: How many it has in the run.
-        steps: How many steps the run has, if that is known.
+        epoch: Number of steps of an epoch in the run.
+        steps: Number of steps of the run, if known.
 
     Example:
         >>> _lengths(10, 100), _lengths(100, 300), _lengths(10, 10), _lengths(4, 200)
@@ -121,20 +122,23 @@ def _lengths(epoch: int, steps: int | None) -> tuple[int, int]:
     """
     epoch = max(epoch, 1)
     if steps is None:
-        return min(epoch, _FIRST), _LATER
+        return min(epoch, _FIRST_EPOCH_STEPS), _LATER_EPOCH_STEPS
     epochs = max(-(-steps // epoch) - 1, 1)  # after the first
-    later = min(max((MOST_STEPS - min(epoch, _FIRST)) // epochs, 1), _LATER)
+    later = min(
+        max((MOST_STEPS - min(epoch, _FIRST_EPOCH_STEPS)) // epochs, 1),
+        _LATER_EPOCH_STEPS,
+    )
     return max(min(epoch, MOST_STEPS - epochs * later), 1), later
 
 
 def _shorten(loader: Loader, first: int, later: int, sizes: list[int]) -> None:
-    """Let epochs be short, and everything happen in this process.
+    """Shorten epochs, and draw all batches in this process.
 
     Args:
-        loader: The user's.
-        first: How many steps an epoch has, until so many batches were drawn.
-        later: How many it has then.
-        sizes: Of the batches that are drawn are added to it.
+        loader: The user's loader.
+        first: Number of steps of an epoch, until that many batches were drawn.
+        later: Number of steps of an epoch after that.
+        sizes: A list to which the sizes of drawn batches are added.
     """
     sampler: Any = loader.batch_sampler
     watched = copy.copy(sampler)

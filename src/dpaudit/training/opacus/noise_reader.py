@@ -1,10 +1,10 @@
-"""The noise of each step by itself: the noisy sum less the sum just before.
+"""Reads the noise of each step: the noisy sum minus the sum just before the noise.
 
-Read at a few hundred coordinates, some in every parameter, in rows and columns that
-meet: noise that was drawn for a row and spread over it is then equal at two of them.
-Which rows and columns is drawn from the key, so that a program cannot know them. If
-there are more parameters than coordinates, so is which of them have one.
-Canaries are in both sums, so that what is read says nothing about coins.
+It is read at a few hundred coordinates, some in every parameter, at the intersections
+of rows and columns: noise that was drawn for a whole row is then equal at two of them.
+The rows and columns are drawn from the key, so that a program cannot know them; if
+there are more parameters than coordinates, so are the parameters. Canaries are in both
+sums, so the noise shows nothing about the secret bits.
 """
 
 from math import ceil, prod, sqrt
@@ -31,15 +31,15 @@ __all__ = ["NoiseReader"]
 
 @final
 class NoiseReader:
-    """Reads what noise was added, until it is told to stop.
+    """Reads the noise that was added to each step.
 
     Args:
         optimizer: Opacus' optimizer.
-        names: Of its parameters.
-        key: Of the run, from which coordinates are drawn; it is not kept.
+        names: Names of its parameters.
+        key: The run's key, from which coordinates are drawn; it is not kept.
 
     Attributes:
-        why_not: The code of why noise cannot be read; "" if it can.
+        why_not: The code of the reason why noise cannot be read; "" if it can.
         watched: For each coordinate that is read, the name of its parameter.
         together: Whether ranks must add up what they read before the noise.
     """
@@ -59,7 +59,7 @@ class NoiseReader:
         self.together = not self.why_not and rank_and_world(optimizer)[1] > 1
 
     def before(self) -> None:
-        """Take note of the sum that is about to be given its noise."""
+        """Read the sum to which noise is about to be added."""
         if not self.why_not:
             optimizer = self._optimizer
             self._before = self._read("summed_grad")
@@ -73,7 +73,7 @@ class NoiseReader:
         self._before = None if self._before is None else whole
 
     def after(self, audit: TrainingAudit) -> None:
-        """Tell the audit what was added to it."""
+        """Pass the noise that was added to the audit."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -103,19 +103,19 @@ def _spots(optimizer: DPOptimizer, key: Key) -> list[tuple[int, Any, torch.Tenso
     count = len(optimizer.params)
     rng = key.generator("watched parameters", 0)
     chosen = np.sort(rng.choice(count, min(count, MOST_WATCHED), replace=False))
-    each, found = MOST_WATCHED // len(chosen), []
+    each, spots = MOST_WATCHED // len(chosen), []
     for index in chosen.tolist():
         parameter = optimizer.params[index]
         rng = key.generator("watched coordinates", index)
         offsets = torch.from_numpy(_lattice(tuple(parameter.shape), each, rng))
-        found.append((index, parameter, offsets.to(parameter.device)))
-    return found
+        spots.append((index, parameter, offsets.to(parameter.device)))
+    return spots
 
 
 def _lattice(
     shape: tuple[int, ...], most: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return offsets in some rows and columns, each of which meet.
+    """Return the offsets at the intersections of some rows and columns.
 
     Example:
         >>> _lattice((3, 4), 4, np.random.default_rng(0))

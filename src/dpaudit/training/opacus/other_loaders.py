@@ -1,23 +1,24 @@
-"""Batches of other loaders, where steps are made on those.
+"""Tests the batches of other loaders, where training steps use those.
 
-A program may draw Poisson samples with a ``DataLoader`` of its own, over the data set
-of the given loader or a ``Subset`` of it. Then its batches must be tested, and no
-others: loaders hand over public records, validation sets, and the training set to
-measure a loss on it.
+A program may draw Poisson samples with its own ``DataLoader``, over the data set of the
+given loader or a ``Subset`` of it. Then its batches must be tested, and no others:
+loaders also hand over public records, validation sets, and the training set to measure
+a loss on it.
 
-All loaders are watched for what they draw and hand over between two private steps. A
-step used a loader's batches if it clips as many rows as they hold records, none of
-which are zero: all that wait, which may be parts of one; or the first, of those that
-were drawn ahead; or the last, if the program left out others. If exactly one loader has
-such batches, they are noted as a sample of its data set. If none has, or several, their
-data sets are in doubt from then on, whatever came before. So a data set that is not in
-doubt in the end had a batch noted at every step before which one was handed over, and
-what is tested is the whole sequence: which steps count is not decided by what is drawn.
+The batches that all loaders draw and hand over between two private steps are recorded.
+A step used a loader's batches if it clips as many rows as they hold records, and none
+of the rows is zero: all pending batches, which may be parts of one; or the first, if
+others were drawn ahead; or the last, if the program skipped others. If exactly one
+loader has such batches, they are recorded as a sample of its data set. If none or
+several have, their data sets are doubtful from then on, whatever came before. So a data
+set that is not doubtful in the end had a batch recorded at every step before which one
+was handed over, and the whole sequence is tested: which steps count does not depend on
+what is drawn.
 
 Rows and records may agree by chance. The probability of that is bounded
 (``size_agreement``), and a data set is only tested once it is below a share of the
 false-positive rate of batch sampling. Batches that are handed over while gradients are
-switched off serve no step.
+disabled belong to no step.
 """
 
 from collections import deque
@@ -52,9 +53,11 @@ from dpaudit.training.opacus.size_agreement import log_likeliest_size
 
 __all__ = ["OtherLoaders"]
 
-_MOST: Final = 8  # data sets
-_TEST_SHARE: Final = 0.4 / _MOST  # of batch sampling's false-positive rate, for each
-_MATCH_SHARE: Final = 0.1 / _MOST  # the same, that its sizes agree by chance
+_MAX_DATA_SETS: Final = 8
+# For each data set, of the false-positive rate of batch sampling: its test, and the
+# probability that its sizes agree by chance.
+_TEST_SHARE: Final = 0.4 / _MAX_DATA_SETS
+_MATCH_SHARE: Final = 0.1 / _MAX_DATA_SETS
 _STATE: Final = "other_batches"
 _ITERATOR: Final[Any] = _BaseDataLoaderIter
 
@@ -67,10 +70,9 @@ class _View:
     """A data set whose records are some of the given one.
 
     Attributes:
-        key: The same for all that hold the same records in the same order.
-        records: How many there are.
-        numbers: Of each of its items the number of the record; None if items are
-            records.
+        key: The same for all data sets with the same records in the same order.
+        records: How many records there are.
+        numbers: The record number of each of its items; None if items are records.
     """
 
     key: str
@@ -92,13 +94,13 @@ class _View:
 @final
 @dataclass(slots=True, kw_only=True)
 class _Drawn:
-    """What one iterator has drawn and not yet handed over.
+    """The batches that one iterator has drawn and not yet handed over.
 
     Attributes:
-        view: Of the loader's data set; None if its batches are no matter.
-        passing: What it draws from, another one in each epoch.
-        batches: In the order in which they were drawn.
-        late: Whether it had drawn before.
+        view: The loader's data set; None if its batches are irrelevant.
+        passing: The sampler's iterator that it draws from, a new one in each epoch.
+        batches: The batches in the order in which they were drawn.
+        late: Whether earlier draws were missed, or batches may be out of order.
     """
 
     view: _View | None
@@ -110,12 +112,12 @@ class _Drawn:
 @final
 @dataclass(slots=True, kw_only=True)
 class _Waiting:
-    """Batches that a loader handed over, and that no step has used.
+    """Pending batches: a loader handed them over, and no step has used them.
 
     Attributes:
-        sampler: The loader's, kept so that no other has its place in memory.
-        view: Of its data set.
-        batches: None for one of which it is not known which records it holds.
+        sampler: The loader's sampler, kept so that no other gets the same id.
+        view: The loader's data set.
+        batches: The record numbers of each batch; None for one with unknown records.
         used: Whether steps have used earlier ones.
     """
 
@@ -125,9 +127,10 @@ class _Waiting:
     used: bool = False
 
     def holding(self, rows: int) -> tuple[int, int]:
-        """Return how many batches hold so many rows: 0 if none do, -1 for the last.
+        """Return how many batches together hold ``rows`` records, and the ways tried.
 
-        Also how many ways there were: all, the first, and the last.
+        The number is 0 if none match and -1 for the last batch alone. The ways are all
+        batches, the first, and the last.
         """
         sizes = [-1 if each is None else len(each) for each in self.batches]
         if -1 in sizes:
@@ -136,7 +139,7 @@ class _Waiting:
         if len(sizes) == 1:
             del ways[-1]
         for count, size in ways.items():
-            if rows in (size, max(size, 1)):  # a row may stand in for an empty batch
+            if rows in (size, max(size, 1)):  # one row may replace an empty batch
                 return count, len(ways)
         return 0, len(ways)
 
@@ -154,15 +157,14 @@ class _Waiting:
 @final
 @dataclass(slots=True, kw_only=True)
 class _DataSet:
-    """What is known of the samples of one data set.
+    """The samples recorded for one data set.
 
     Attributes:
         sampling: Counts their records.
         steps: How many steps used them.
-        needed: In how many no batch of the given loader was there.
-        log_tried: The log of how many ways there were for sizes to agree.
-        rates: At which their samplers say that they draw; None among them if one does
-            not say.
+        needed: In how many of these there was no batch of the given loader.
+        log_tried: The log of the number of ways in which sizes could agree.
+        rates: The rates that their samplers state; contains None if one states none.
     """
 
     sampling: BatchSampling
@@ -173,11 +175,11 @@ class _DataSet:
 
     @property
     def steady(self) -> bool | None:
-        """Whether all are samples at one rate; None if that is not known."""
+        """Whether all are samples at one rate; None if unknown."""
         return None if None in self.rates else len(self.rates) <= 1
 
     def certain(self, rate: float) -> bool:
-        """Return whether it is no chance that sizes agree."""
+        """Return whether the sizes agree too often to be by chance."""
         one = log_likeliest_size(self.sampling.total, self.steps, rate=rate)
         log_p = self.steps * one + self.log_tried
         return log_p <= log(FALSE_POSITIVE_RATE * SAMPLING_SHARE * _MATCH_SHARE)
@@ -188,13 +190,13 @@ class OtherLoaders:
     """Watches all loaders but the given one, and tests the batches that steps used.
 
     Args:
-        loader: The given one.
-        given: Watches that.
-        guard: The audit's.
-        watching: Whether what is handed over now may be for a step of the training.
+        loader: The given loader.
+        given: Records its batches.
+        guard: The audit's guard.
+        watching: Whether a batch handed over now may be for a training step.
 
     Attributes:
-        between: Is called just before a batch is drawn that may be for a step.
+        between: Called just before a batch is drawn that may be for a step.
     """
 
     def __init__(
@@ -218,11 +220,11 @@ class OtherLoaders:
         self.between: Callable[[], object] = _nothing
 
     def attach(self) -> None:
-        """Begin to watch."""
+        """Begin to watch all loaders."""
         _WATCHED.add(self)
 
     def detach(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         _WATCHED.discard(self)
 
     @property
@@ -231,7 +233,7 @@ class OtherLoaders:
         return any(each.batches for each in self._waiting.values())
 
     def draw(self, iterator: Any, draw: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Return what an iterator draws from its sampler, and take note of it."""
+        """Record and return the batch that an iterator draws from its sampler."""
         self._guard.run(self._before, iterator)
         before = self._given.sampling.batches
         batch = draw()
@@ -244,7 +246,7 @@ class OtherLoaders:
         if drawn is None or drawn.passing is not iterator._sampler_iter:
             drawn = self._drawn[iterator] = self._begun(iterator)
         if drawn.view is not None and not self._given.handed and self._serving():
-            self.between()  # which is asked for as the given loader draws, if it does
+            self.between()  # otherwise called when the given loader draws
 
     def _note(self, iterator: Any, batch: Any, *, ours: bool) -> None:  # noqa: ANN401
         drawn = self._drawn[iterator]
@@ -262,11 +264,11 @@ class OtherLoaders:
         )
 
     def _serving(self) -> bool:
-        """Return whether what is drawn or handed over now may be for a step."""
+        """Return whether a batch drawn or handed over now may be for a step."""
         return self._watching() and torch.is_grad_enabled()
 
     def hand(self, iterator: Any) -> None:  # noqa: ANN401
-        """Take note of a batch that an iterator handed over."""
+        """Record a batch that an iterator handed over."""
         self._guard.run(self._hand, iterator)
 
     def _hand(self, iterator: Any) -> None:  # noqa: ANN401
@@ -280,7 +282,7 @@ class OtherLoaders:
             self._waiting.setdefault(id(sampler), waiting).batches.append(batch)
 
     def _view(self, data: Any) -> _View | None:  # noqa: ANN401 (any data set)
-        """Return which records of the given data set another holds; None if none."""
+        """Return the records of the given data set that another holds, or None."""
         chosen: list[Numbers] = []
         while id(data) not in self._data and isinstance(data, Subset):
             chosen.append(np.asarray(data.indices, np.int64))
@@ -303,7 +305,7 @@ class OtherLoaders:
         """Return the data set whose batches a private step used; None if unknown.
 
         Args:
-            rows: How many it clipped; None if some of them were zero.
+            rows: How many rows it clipped; None if some of them were zero.
         """
         waiting = {place: each for place, each in self._waiting.items() if each.batches}
         if not waiting:
@@ -326,21 +328,21 @@ class OtherLoaders:
         return used.view.key if self._add(used, count, log(tried)) else None
 
     def _add(self, used: _Waiting, count: int, log_tried: float) -> bool:
-        """Take note of batches that a step used; return False if there is no room."""
+        """Record batches that a step used; return False if there are too many sets."""
         key, batch = used.view.key, used.take(count)
         if key not in self._sets:
-            if len(self._sets) == _MOST:
+            if len(self._sets) == _MAX_DATA_SETS:
                 return False
             self._sets[key] = _DataSet(sampling=BatchSampling(used.view.records))
-        found = self._sets[key]
-        found.sampling.add(batch)
-        found.steps += 1
-        found.log_tried += log_tried
-        found.rates.add(_declared(used.sampler))
+        data_set = self._sets[key]
+        data_set.sampling.add(batch)
+        data_set.steps += 1
+        data_set.log_tried += log_tried
+        data_set.rates.add(_declared(used.sampler))
         return True
 
     def _doubt(self, keys: Iterable[str]) -> None:
-        """Test some data sets no more, whatever was seen of them."""
+        """Exclude some data sets from the test, whatever was recorded for them."""
         self._doubtful |= {*keys}
         self._waiting = {
             place: each
@@ -351,11 +353,11 @@ class OtherLoaders:
             each.batches.clear()
 
     def need(self, key: str) -> None:
-        """Take note that a step had no batch but that of a data set."""
+        """Count a step that had no batch of the given loader, only of a data set."""
         self._sets[key].needed += 1
 
     def _tested(self, rate: float) -> list[_DataSet]:
-        """Return those of the data sets that steps needed which can be tested."""
+        """Return the data sets that steps needed and that can be tested."""
         return [
             each
             for key, each in self._sets.items()
@@ -364,18 +366,18 @@ class OtherLoaders:
 
     @property
     def needed(self) -> int:
-        """In how many steps there was no batch but one of these."""
+        """How many steps had only a batch of these, and none of the given loader."""
         return sum(each.needed for each in self._sets.values())
 
     def unknown(self, rate: float) -> int:
-        """Return in how many of these it is not certain which batch was used."""
+        """Return for how many of these steps the batch used is uncertain."""
         return self.needed - sum(each.needed for each in self._tested(rate))
 
     def found(self, rate: float) -> Iterator[Finding]:
-        """Return what was seen of batches that steps needed, and what is wrong.
+        """Return checks of the batches that steps needed, and the faults found.
 
         Args:
-            rate: The largest that the accountant was told.
+            rate: The largest sampling rate given to the accountant.
         """
         tested = self._tested(rate)
         for each in tested:
@@ -388,7 +390,7 @@ class OtherLoaders:
             yield inspected(Stage.SAMPLING, "sampling.own_loader", needed=needed)
 
     def saved(self) -> tuple[dict[str, Any], State]:
-        """Return what was seen, as JSON has it and as arrays."""
+        """Return the state as JSON values and as arrays."""
         plain, arrays = {}, dict[str, NDArray[np.generic]]()
         for number, (key, each) in enumerate(self._sets.items()):
             plain[key] = {
@@ -402,18 +404,18 @@ class OtherLoaders:
         return {"sets": plain, "doubtful": sorted(self._doubtful)}, arrays
 
     def restore(self, plain: Mapping[str, Any], state: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from the state that ``saved`` returned."""
         self._doubtful = {str(key) for key in plain["doubtful"]}
         self._sets = {}
         for number, (key, each) in enumerate(plain["sets"].items()):
-            found = self._sets[key] = _DataSet(
+            data_set = self._sets[key] = _DataSet(
                 sampling=BatchSampling(int(each["records"])),
                 steps=int(each["steps"]),
                 needed=int(each["needed"]),
                 log_tried=float(each["log_tried"]),
                 rates={None if rate < 0 else float(rate) for rate in each["rates"]},
             )
-            found.sampling.restore(state, f"{_STATE}_{number}")
+            data_set.sampling.restore(state, f"{_STATE}_{number}")
 
 
 def _nothing() -> None:
@@ -421,11 +423,11 @@ def _nothing() -> None:
 
 
 def _declared(sampler: Any) -> float | None:  # noqa: ANN401 (any batch sampler)
-    """Return at which rate a sampler says that it draws; None if it does not say.
+    """Return the rate that a sampler states; None if it states none.
 
-    One of a fixed size stands for a rate of its own.
+    A fixed batch size counts as a rate of its own.
     """
-    for _ in range(3):  # parts of batches are drawn from a sampler of those
+    for _ in range(3):  # a sampler of parts of batches wraps the one of batches
         rate = getattr(sampler, "sample_rate", None)
         if isinstance(rate, float | int):
             return float(rate)
@@ -437,7 +439,7 @@ def _declared(sampler: Any) -> float | None:  # noqa: ANN401 (any batch sampler)
 
 @final
 class _Watched:
-    """Lets audits watch all iterators of loaders, as long as there is one that does."""
+    """Patches the iterators of all loaders as long as some audit watches them."""
 
     def __init__(self) -> None:
         self._watchers: WeakSet[OtherLoaders] = WeakSet()
@@ -459,7 +461,7 @@ class _Watched:
 
     def discard(self, watcher: OtherLoaders) -> None:
         self._watchers.discard(watcher)
-        # A wrapper that came later still holds ours, which then do nothing more.
+        # A wrapper that was added later still calls ours, which then do nothing.
         untouched = all(
             getattr(_ITERATOR, name) is method for name, method in self._ours.items()
         )

@@ -1,4 +1,4 @@
-"""An Opacus run's plan, from what Opacus was set up to do, and the audit by it."""
+"""Plans an audit from the configuration of an Opacus run, and opens it."""
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ from dpaudit.training.opacus.step_runner import Step, check_step
 
 __all__ = ["audit_opacus", "plan_opacus"]
 
-_MOST = 10_000  # coordinates, unless more are asked for
+_MAX_COORDINATES = 10_000  # unless more are requested
 
 
 @progress_note("planning the audit")
@@ -44,22 +44,22 @@ def plan_opacus(
     alpha: float = 0.05,
     purpose: Purpose | str = Purpose.FAULTS,
 ) -> Plan:
-    """Return the audit to make of a run, and what to expect of it.
+    """Return a plan for auditing a run, with its expected results.
 
-    The claim is what an accountant says of the noise, sample rate and steps. All
-    guesses come in one run, one canary per coordinate, so that they can be held against
-    the accountant's whole curve.
+    The claim is an accountant's privacy curve for the noise, sampling rate and steps.
+    All guesses come from one run, one canary per coordinate, so that they can be
+    compared with the whole curve.
 
     Args:
         optimizer: The optimizer that ``make_private`` returned.
         data_loader: The loader that it returned.
-        steps: How many steps will be made: ``epochs * len(data_loader)``.
-        delta: Where the claim and the lower bound are stated.
-        coordinates: How many parameters can hold a canary; all of them if left out,
-            and not more than 10,000, or as many as the data set has canaries.
-        alpha: Chance of being wrong.
-        purpose: ``"faults"`` to catch the smallest fault, ``"bound"`` for the largest
-            mean bound of a training without fault.
+        steps: Number of training steps: ``epochs * len(data_loader)``.
+        delta: The δ at which the claim and the lower bound are stated.
+        coordinates: Number of parameters that can hold a canary; by default all of
+            them up to 10,000, or as many as the data set has canaries.
+        alpha: Significance level.
+        purpose: ``"faults"`` to detect the smallest fault, ``"bound"`` for the largest
+            mean bound of a correct training run.
     """
     facts = read_facts(optimizer, data_loader)
     _validate.whole_number("steps", steps, least=1)
@@ -76,7 +76,7 @@ def plan_opacus(
             "pay"
         )
     curve = accountant_curve([(facts.noise, facts.accounted_rate, steps)])
-    wanted = min(_MOST, facts.dimension)
+    wanted = min(_MAX_COORDINATES, facts.dimension)
     if isinstance(data_loader.dataset, CanaryDataset):
         wanted = data_loader.dataset.canaries
     return plan_audit(
@@ -108,32 +108,32 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
     unchecked: Collection[str] = (),
     say: Callable[[str], object] = print,
 ) -> OpacusAudit:
-    """Plan an audit of a run, open it, and probe the step: the shortest way.
+    """Plan an audit of a run, open it and probe the step, all in one call.
 
-    Says the plan and the commitment, which is to be published before training. Then
+    Prints the plan and the commitment, which is to be published before training. Then
     train as before, and ``print(audit.finish())``.
 
     Args:
         engine: The privacy engine, whose accountant's claim is tested.
-        model: As ``make_private`` returned it, and so the next two.
-        optimizer: See there.
-        data_loader: See there.
-        delta: Where the claim and the lower bound are stated.
-        epochs: How many epochs will be trained.
-        steps: Instead, how many steps.
-        step: What you do with a batch, from ``zero_grad`` to ``optimizer.step()``, as a
-            function: it is probed (``OpacusAudit.probe``) before training begins.
-            Without it clipping and per-record gradients are not checked, and the audit
-            is inconclusive unless ``unchecked`` names them.
-        train: Your whole loop as a function without arguments: its beginning is played
-            in copies of the process, so that what it decides by records is seen.
-        unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
+        data_loader: The loader that it returned.
+        delta: The δ at which the claim and the lower bound are stated.
+        epochs: Number of training epochs.
+        steps: Number of training steps, instead of ``epochs``.
+        step: A function that does what your loop does with a batch, from ``zero_grad``
+            to ``optimizer.step()``: it is probed (``OpacusAudit.probe``) before
+            training begins. Without it clipping and per-record gradients are not
+            checked, and the audit is inconclusive unless ``unchecked`` names them.
+        train: Your whole loop as a function without arguments: its first steps are run
+            in copies of the process, to detect what it does depending on records.
+        unchecked: Checks that you waive, among ``"sampling"``, ``"gradients"``,
             ``"clipping"`` and ``"interference"``.
-        key: The secret of this run; a new one if left out. To go on after a crash keep
-            your own (``Key.generate()``, ``key.write(path)``).
-        coordinates: How many parameters hold a canary; up to 10,000 if left out.
-        alpha: Chance of being wrong.
-        say: What the plan is told to.
+        key: The secret of this run; a new one by default. To be able to resume after a
+            crash keep your own (``Key.generate()``, ``key.write(path)``).
+        coordinates: Number of parameters that hold a canary; up to 10,000 by default.
+        alpha: Significance level.
+        say: Called with the plan and each further message.
     """
     _check_given(engine, model, optimizer, data_loader)
     if (epochs is None) == (steps is None):
@@ -183,13 +183,13 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
                 "step=..., what you do with a batch, to check them."
             )
         else:
-            found = audit.probe(step, train=train, steps=steps)
-            say(f"Probe of the step: {found}")
-            besides = [each for each in audit.faults if each not in found.faults]
-            for each in besides:
+            sensitivity = audit.probe(step, train=train, steps=steps)
+            say(f"Probe of the step: {sensitivity}")
+            others = [each for each in audit.faults if each not in sensitivity.faults]
+            for each in others:
                 say(f"Fault found: {sentence(each)}.")
             if audit.faults:
-                say("That stands whatever training shows: mend it first.")
+                say("This is a fault whatever the audit shows: fix it first.")
         failed.pop_all()
     return audit
 
@@ -197,7 +197,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
 def _check_given(
     engine: PrivacyEngine, model: Model, optimizer: DPOptimizer, data_loader: Loader
 ) -> None:
-    """Refuse what is not of a private run, by name, before anything is planned."""
+    """Refuse arguments that ``make_private`` did not return, before planning."""
     for name, value, wanted in (
         ("engine", engine, PrivacyEngine),
         ("optimizer", optimizer, DPOptimizer),

@@ -1,49 +1,48 @@
-"""How much can one record change the sum? Asked of the user's own step, not of theory.
+"""Measures how much one record changes the sum in the user's own step.
 
-The accountant's proof needs one fact of a program: if a record leaves, the clipped sum
-changes by at most the clipping norm C. Here real records go through the user's own
+The accountant's proof needs one property of a program: removing a record changes the
+clipped sum by at most the clipping norm C. Here real records go through the user's own
 step, ``optimizer.step()`` included, without noise, and the sum is read where Opacus
-adds it. There is no statistics in it and no canary.
+computes it. This involves neither statistics nor canaries.
 
-*Leaving without a trace.* Taking a record out of the batch moves every other record's
-dropout mask and augmentation, so an honest program would seem to change too much. So
-record j takes record i's place, and the row is left out of the sum: it is dropped just
-before clipping, or with ghost clipping its coefficient is 0. Shapes and random numbers
-stay as they were. With S(B) the sum of a batch and S(B, -i) that without row i, it is
-asked that
+*Removal without side effects.* Removing a record from the batch shifts every other
+record's dropout mask and augmentation, so a correct program would seem to change too
+much. So record j replaces record i, and the row is left out of the sum: it is dropped
+just before clipping, or with ghost clipping its coefficient is 0. Shapes and random
+numbers stay the same. With S(B) the sum of a batch and S(B, -i) that without row i, the
+probe checks that
 
 - ``|S(B) - S(B[i <- j], -i)| <= C``: the record's whole effect is within the norm;
-- ``S(B, -i) = S(B[i <- j], -i)``: the others' part does not depend on who sits beside
-  them (batch statistics, mixup, a loss over all tokens of a batch). If it does, the
-  proof fails, whether or not the whole effect exceeds C in this batch;
-- ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``: what a record puts in is the same
-  without another. Not so where a whole batch is clipped, which need not show otherwise,
-  as it takes a record that turns the sum around;
-- if nothing but dropout is random, a record that is really taken out changes the sum by
-  at most C, with dropout switched off;
-- norms of gradients are the same in a whole and in half a batch: a mean that is told as
-  a sum, or the reverse, shows only there.
+- ``S(B, -i) = S(B[i <- j], -i)``: the others' part does not depend on who is in the
+  batch with them (batch statistics, mixup, a loss over all tokens of a batch). If it
+  does, the proof fails, whether or not the whole effect exceeds C in this batch;
+- ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``: a record's contribution is the same
+  without another record. This fails where a whole batch is clipped, which the other
+  checks may miss, as only a record that reverses the sum's direction shows it there;
+- if only dropout is random, actually removing a record changes the sum by at most C,
+  with dropout disabled;
+- norms of gradients are the same in a whole and in half a batch: only this detects a
+  mean declared as a sum, or the reverse;
+- a record's contribution is the same when it is collated alone, and not padded to the
+  longest of a batch. Records are exchanged in a batch that is already collated, so this
+  is a separate check, at a scale at which gradients are not all clipped.
 
-- what a record puts in is the same when it is collated alone, and not padded to the
-  longest of a batch. Records are exchanged in a batch that is collated already, so that
-  this is asked by itself, at a scale at which gradients are not all clipped.
-
-Where a step makes more or fewer gradients than there are records, as of several views
-of each, rows are no records. If nothing but dropout is random, records are then only
-taken out, one at a time, and the whole change of the sum is measured. Otherwise a
+Where a step computes more or fewer gradients than there are records, as with several
+views of each, rows are not records. If only dropout is random, records are then only
+removed, one at a time, and the whole change of the sum is measured. Otherwise a
 record's rows are those that change when it is exchanged, and are set to zero together.
 
 Where a step draws more random numbers for some records than for others, only records
-that draw alike are exchanged, or dropout is switched off. Buffers, parameters and other
-optimizers' parameters must not depend on the records but through noisy sums.
+with equal draws are exchanged, or dropout is disabled. Buffers, parameters and other
+optimizers' parameters must depend on the records only through noisy sums.
 
-*Clipping that matters.* Gradients below C say nothing about clipping. So the loss is
+*Clipping that matters.* Gradients below C show nothing about clipping. So the loss is
 multiplied, such that most records are near the norm, and such that all are above it;
-and once beyond what half precision holds, which must leave a sum that is a number.
+and once beyond the range of half precision, where the sum must still be finite.
 
-What is too much by rounding is no fault: the tolerance follows the least precise number
-that was computed with. What the probe did not see it cannot say: records that were not
-among those probed, noise, sampling and accounting, and what goes on between steps.
+An excess by rounding is no fault: the tolerance follows the least precise number in the
+computation. The probe does not cover records that were not probed, noise, sampling and
+accounting, and what happens between steps.
 """
 
 from collections import Counter
@@ -87,11 +86,11 @@ from dpaudit.training.probe.report import (
 
 __all__ = ["probe_sensitivity"]
 
-_ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
+_EQUAL_NORMS: Final = (0.7, 1.4)  # ratio of norms in a whole and in half a batch
 _SEEDS: Final = 8
-_MOVED: Final = 1e-3  # relative, of a gradient's norm
-_DONORS: Final = 4  # that a record is exchanged with, to find its rows
-_CALLS: Final = 64  # that one step may take, as with micro-batches
+_CHANGED: Final = 1e-3  # relative, of a gradient's norm
+_DONORS: Final = 4  # with which a record is exchanged, to find its rows
+_MAX_CALLS: Final = 64  # for one optimizer step, as with micro-batches
 
 
 @progress_note("probing the step")
@@ -108,30 +107,31 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
     seed: int = 0,
     apart: bool = False,
 ) -> Sensitivity:
-    """Return how much one record changes the sum that is given noise.
+    """Return how much one record changes the sum to which noise is added.
 
-    Takes about ``18 * records`` runs of the step. Afterwards all is as it was: the
-    training goes on bit for bit as if it had not been probed, but for state that user
-    code keeps in Python objects of its own, such as a numpy ``Generator``.
+    Takes about ``18 * records`` runs of the step and restores everything: training
+    continues bit for bit as if it had not been probed, except for state that user code
+    keeps in its own Python objects, such as a numpy ``Generator``.
 
     Args:
-        step: The user's own, given a batch as the loader yields it: ``zero_grad``,
+        step: The user's own step on a batch as the loader yields it: ``zero_grad``,
             forward, loss, backward, ``optimizer.step()``.
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
-        batch: Some real records, collated as the loader does; a dozen is enough. What
-            is as long as there are records (tensors, arrays, lists) is theirs, one part
-            for each, in the order of their gradients; all else is left as it is.
-        collate: From numbers of these records to a batch of them, as the loader makes
-            it: then it is also asked whether it matters with whom a record is collated.
-        collated: How many records that takes. If it makes more rows of them, records
-            leave by being left out there.
-        records: How many of them leave, those with the largest gradients first.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
+        batch: Some real records, collated as the loader does; a dozen is enough. Parts
+            with as many items as there are records (tensors, arrays, lists) have one
+            item for each, in the order of their gradients; others are left as they are.
+        collate: Makes a batch, as the loader does, of these records by number: enables
+            the check that a record's contribution does not depend on whom it is
+            collated with.
+        collated: Number of records that ``collate`` takes. If it makes more rows than
+            records, records are removed by leaving them out there.
+        records: How many are removed, those with the largest gradients first.
         generators: Random generators that the step draws from besides torch's,
             numpy's and Python's own.
-        seed: For all of them.
+        seed: The seed for all of them.
         apart: Whether each run is made in a copy of the process, for steps that keep
-            something in Python objects of their own.
+            state in their own Python objects.
     """
     _validate.whole_number("records", records, least=1)
     if rank_and_world(optimizer)[1] > 1:
@@ -153,7 +153,7 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
 
 @final
 class _Examination:
-    """The questions, in order, and what came of them."""
+    """Runs the checks in order, and collects their results."""
 
     def __init__(
         self,
@@ -175,18 +175,18 @@ class _Examination:
         try:
             first = runner.run_on(runner.batch)
         except NoStepError:
-            if runner.steps_at_last(_CALLS):
+            if runner.steps_at_last(_MAX_CALLS):
                 return self._unseen("probe.no_step")
             raise
         try:
             found = self._asked_of(first)
-        except NoStepError:  # of other records, or larger gradients
+        except NoStepError:  # with other records, or larger gradients
             skips = fault(Stage.SIDE_PATHS, "probe.skips")
             return replace(self._unseen("probe.skipped"), faults=(skips,))
         return replace(found, reworked=first.reworked)
 
     def _asked_of(self, first: StepRun) -> Sensitivity:
-        """Return the answers, once a first run of the step has shown what it does."""
+        """Return the results of all checks, given a first run of the step."""
         runner = self._runner
         runner.size = self._counted(first)
         self._everyone = np.arange(runner.size)
@@ -231,10 +231,10 @@ class _Examination:
         )
 
     def _counted(self, seen: StepRun) -> int:
-        """Return how many records the batch holds: as many as there are gradients.
+        """Return how many records the batch holds: the number of gradients.
 
-        Or else, where a step makes several gradients of a record, or one of several, as
-        many as most of the batch has rows for.
+        Where a step computes several gradients for a record, or one for several, it is
+        the number of rows that most of the batch has.
         """
         count, batch = len(seen.norms), self._runner.batch
         if self._filled_up():
@@ -251,7 +251,7 @@ class _Examination:
         return count
 
     def _as_a_whole(self, first: StepRun, positive: torch.Tensor) -> Sensitivity:
-        """Take records out, one at a time, where rows of gradients are no records."""
+        """Remove records one at a time, where rows of gradients are not records."""
         runner, found = self._runner, self._found
         clip, changes = runner.clip, np.zeros(runner.size)
         middle = 0.7 * clip / float(positive.median())
@@ -279,14 +279,14 @@ class _Examination:
         )
 
     def _rest(self, i: int, scale: float) -> StepRun:
-        """Return what the step shows without one of the records."""
+        """Return a run of the step without one of the records."""
         others = np.delete(self._everyone, i)
         if self._collate is None or not self._filled_up():
             return self._runner.run(others, scale=scale)
         return self._runner.run_on(self._collate(others.tolist()), scale=scale)
 
     def _filled_up(self) -> bool:
-        """Return whether batches have more rows than the records that they are of."""
+        """Return whether batches have more rows than records."""
         batch, count = self._runner.batch, self._collated
         more = 0 < count < records_in(batch)
         return more and not holds_records(batch, count)
@@ -294,13 +294,13 @@ class _Examination:
     def _finds_rows(self, first: StepRun) -> bool:
         """Find the rows of each record: those that change when it is exchanged.
 
-        A row may look alike with another record, so that records are exchanged with
-        others until each row has its record, or some hardly have one.
+        A row may be the same with another record, so records are exchanged with up to
+        ``_DONORS`` others until each row is assigned.
         """
         runner = self._runner
-        found: list[set[int]] = [set() for _ in range(runner.size)]
+        rows_of_record: list[set[int]] = [set() for _ in range(runner.size)]
         for donor in range(1, min(_DONORS, runner.size - 1) + 1):
-            for i, rows in enumerate(found):
+            for i, rows in enumerate(rows_of_record):
                 filled = self._everyone.copy()
                 filled[i] = (i + donor) % runner.size
                 then = runner.run(filled)
@@ -308,23 +308,23 @@ class _Examination:
                     first, then
                 ):
                     return False
-                moved = (then.norms - first.norms).abs() > _MOVED * first.norms
+                moved = (then.norms - first.norms).abs() > _CHANGED * first.norms
                 rows |= {*moved.nonzero().flatten().tolist()}
-            if sum(map(len, found)) >= len(first.norms):
+            if sum(map(len, rows_of_record)) >= len(first.norms):
                 break
-        every = [row for rows in found for row in rows]
-        runner.rows = [sorted(rows) for rows in found]
-        return all(found) and len({*every}) == len(every)
+        every = [row for rows in rows_of_record for row in rows]
+        runner.rows = [sorted(rows) for rows in rows_of_record]
+        return all(rows_of_record) and len({*every}) == len(every)
 
     def _unseen(self, code: str) -> Sensitivity:
         why = not_checked(Stage.CLIPPING, code)
         return Sensitivity(unseen=why, sums=self._runner.runs)
 
     def _moves_rows(self) -> bool:
-        """Return whether a record's gradient has another row than the record.
+        """Return whether the rows of gradients are in another order than the records.
 
-        If so, exchanging any one record takes that record's norm out of all norms and
-        puts in that of the other, wherever; and no two records take out the same one.
+        If so, exchanging any one record replaces that record's norm among all norms by
+        that of the other, in any row; and no two records replace the same one.
         """
         rows, moved = self._norms_of(self._everyone), False
         donor, gone = rows.index(max(rows)), Counter[float]()
@@ -339,7 +339,7 @@ class _Examination:
                 return False
             gone += out
             moved = moved or any(rows[k] != then[k] for k in range(len(rows)) if k != i)
-            if not moved and i > 2:  # the first few are in their places
+            if not moved and i > 2:  # the first few are in order
                 return False
         return moved and gone <= Counter(rows)
 
@@ -351,13 +351,13 @@ class _Examination:
         return equal(first.total, second.total)
 
     def _norms_of(self, rows: Rows) -> list[float]:
-        """Return norms to three digits, with dropout switched off."""
+        """Return norms to three digits, with dropout disabled."""
         with self._runner.quiet():
             norms = self._runner.run(rows).norms
         return [float(f"{norm:.3g}") for norm in norms.tolist()]
 
     def _leave(self, scale: float) -> None:
-        """Let records leave, one at a time, another sitting in their place."""
+        """Remove records, one at a time, with another in their place."""
         order, n = self._order, self._runner.size
         leaving, small = order[: self._records], [*reversed(order)]
         donors = {
@@ -369,7 +369,7 @@ class _Examination:
             for turn, i in enumerate(leaving)
         }
         self._alone = self._leave_one_by_one(self._everyone, donors, scale)
-        # The others all alike: what moves one of them moves all the same way.
+        # With equal other records, an influence on one of them adds up over all.
         alike = np.full(n, order[n // 2])
         alike[0] = order[0]
         self._leave_one_by_one(alike, {0: [order[-1], order[1], *small]}, scale)
@@ -390,16 +390,16 @@ class _Examination:
         )
 
     def _collate_anew(self, scale: float) -> None:
-        """Ask whether what a record puts in depends on whom it is collated with.
+        """Check whether a record's contribution depends on whom it is collated with.
 
-        Most collators make the same of it alone, and nothing is asked.
+        Most collators yield the same for it alone, and nothing needs a check.
         """
         runner = self._runner
         if self._collate is None or not runner.still:
             return
         asked = 0
         for row in self._order:
-            twice = (row, row)  # as a batch of one may be a shape of its own
+            twice = (row, row)  # a batch of one may have another shape
             alone = collated_anew(self._collate, twice)
             beside = rows_of(runner.batch, runner.size, twice)
             if alone is None or alike(alone, beside):
@@ -414,15 +414,15 @@ class _Examination:
                 break
 
     def _enlarge(self, scale: float) -> None:
-        """Ask whether very large gradients leave a sum that is a number."""
+        """Check whether the sum stays finite with very large gradients."""
         if self._runner.precision > torch.finfo(torch.float32).eps:
-            return  # the gradients themselves would not be
+            return  # the gradients themselves would overflow
         seen = self._asked.enlarge(self._everyone, scale)
         if not bool(torch.isfinite(seen.norms).all()):
             self._found.over.discard(Question.OVERFLOW)
 
     def _take_out(self, scales: Sequence[float]) -> None:
-        """Really take records out, if their leaving moves no random number."""
+        """Actually remove records, if that shifts no random numbers."""
         if not self._runner.still:
             self._compare_halves(seeds=_SEEDS)
             return
@@ -431,7 +431,7 @@ class _Examination:
             self._compare_halves(seeds=1)
 
     def _taken_out(self, scale: float) -> float:
-        """Return the largest change when a record is taken out of the batch."""
+        """Return the largest change when a record is removed from the batch."""
         largest, whole = 0.0, self._runner.run(self._everyone, scale=scale)
         for i in self._order[: self._records]:
             rest = self._runner.run(np.delete(self._everyone, i), scale=scale)
@@ -441,9 +441,9 @@ class _Examination:
         return largest
 
     def _compare_halves(self, *, seeds: int) -> None:
-        """Compare norms in a whole and in half a batch: a mean told as a sum."""
+        """Compare norms in a whole and in half a batch: a mean declared as a sum."""
         large, ratios = self._order[: self._runner.size // 2], []
-        if self._runner.rows:  # which are others in half a batch
+        if self._runner.rows:  # these differ in half a batch
             return
         for seed in range(seeds):
             whole = self._runner.run(self._everyone, seed=seed).norms[large]
@@ -452,7 +452,7 @@ class _Examination:
                 ratios.append(
                     float(whole[whole > 0].median() / rest[rest > 0].median())
                 )
-        low, high = _ALIKE
+        low, high = _EQUAL_NORMS
         if ratios and not low < float(np.median(ratios)) < high:
             self._found.over.add(Question.SIZE)
 
@@ -517,17 +517,17 @@ class _Examination:
 
 
 def _optimizers(others: Mapping[str, str]) -> set[str]:
-    """Return what other optimizers are called where they are noticed in training."""
+    """Return the names under which other optimizers are recorded in training."""
     return {f"optimizer {kind}" for kind in others.values()}
 
 
 def _coupler(
     runner: OpacusStepRunner, before: Rows, after: Rows, row: int
 ) -> tuple[str, tuple[str, ...]]:
-    """Return what makes records depend on each other: before, in or after the model.
+    """Return what couples records, before, in or after the model, and where.
 
     The first leaf of the model whose other rows change when one record is exchanged
-    couples them, unless its input did already.
+    couples them, unless its input had changed already.
     """
     first, second = (_flow(runner, rows, row) for rows in (before, after))
     names = {module: name for name, module in runner.model.named_modules()}
@@ -545,21 +545,21 @@ def _coupler(
 def _flow(
     runner: OpacusStepRunner, rows: Rows, row: int
 ) -> list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]]:
-    """Return what goes in and out of each leaf of the model, less one record's row."""
-    found = []
+    """Return inputs and outputs of each leaf of the model, without one record's row."""
+    leaves = []
 
     def watch(module: nn.Module, into: object, out: object) -> None:
-        found.append((module, _others(into, row), _others(out, row)))
+        leaves.append((module, _others(into, row), _others(out, row)))
 
     runner.run(rows, (row,), watch=watch)
-    return found
+    return leaves
 
 
 def _others(values: object, row: int) -> list[torch.Tensor]:
-    """Return all rows but one of what goes in or out of a module."""
-    found = []
+    """Return all rows but one of a module's inputs or outputs."""
+    kept = []
     for value in tree_leaves(values):
         if isinstance(value, torch.Tensor) and value.dim() and len(value) > row:
             rows = torch.arange(len(value), device=value.device) != row
-            found.append(value.detach()[rows].clone())
-    return found
+            kept.append(value.detach()[rows].clone())
+    return kept

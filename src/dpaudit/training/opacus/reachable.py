@@ -1,15 +1,15 @@
-"""All that can be reached from a step function: digests by path.
+"""Computes digests, by path, of all state that can be reached from a step function.
 
-Two runs of a step that were given the same noisy sums must leave the same behind, but
-for what records are allowed to be in. So everything is walked through that roots lead
-to: tensors, arrays, numbers, texts and random states, in attributes, containers,
-closures, defaults, bound objects, and globals and classes of the user's own code.
+Two runs of a step with the same noisy sums must leave the same state, except where
+records are allowed to be. So everything that roots lead to is visited: tensors, arrays,
+numbers, strings and random states, in attributes, containers, closures, defaults, bound
+objects, and globals and classes of the user's own code.
 
-Not walked through are what holds records or leads outside: data sets, loaders,
-samplers, loggers, files, locks, threads and the graphs of autograd; modules of
-libraries; and what Opacus itself keeps of raw gradients between backward and step,
-which ``zero_grad`` clears. A record that hides in one of these is not seen there; if a
-later step reads it, it is seen in what that step does.
+Objects that hold records or lead outside are not visited: data sets, loaders, samplers,
+loggers, files, locks, threads and autograd graphs; library modules; and the raw
+gradients that Opacus itself keeps between backward and step, which ``zero_grad``
+clears. A record stored in one of these is not detected there; if a later step reads it,
+it is detected in the effects of that step.
 """
 
 import functools
@@ -31,12 +31,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 __all__ = ["digest", "reachable"]
 
-_LARGEST: Final = 1 << 22  # numbers of a tensor that are hashed one and all
-_SOME: Final = 4096  # of a larger one, from all over it
-_MOST: Final = 40_000  # paths
-_DEEPEST: Final = 9
+_MAX_HASHED: Final = 1 << 22  # numbers of a tensor that is hashed whole
+_SAMPLED: Final = 4096  # evenly spaced numbers of a larger one
+_MAX_PATHS: Final = 40_000
+_MAX_DEPTH: Final = 9
 
-# Opacus' own, raw by design, and gone in zero_grad.
+# Opacus' own attributes: not noised by design, and cleared by zero_grad.
 _RAW: Final = {
     "grad_sample",
     "summed_grad",
@@ -75,15 +75,16 @@ def digest(tensor: torch.Tensor, *, whole: bool = True) -> str:
     """Return a digest of a tensor's values and shape.
 
     Args:
-        tensor: Of any type and layout.
-        whole: If not, or if it is very large, of some of its numbers.
+        tensor: A tensor of any type and layout.
+        whole: Whether to hash all of its numbers rather than some; very large tensors
+            are never hashed whole.
     """
     values = tensor.detach()
     if values.layout != torch.strided:
         values = values.to_dense()
-    if not whole or values.numel() > _LARGEST:
+    if not whole or values.numel() > _MAX_HASHED:
         flat = values.reshape(-1)
-        values = flat[:: max(1, flat.numel() // _SOME)]
+        values = flat[:: max(1, flat.numel() // _SAMPLED)]
     raw = values.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
     return f"{blake2b(raw.tobytes(), digest_size=8).hexdigest()} {tuple(tensor.shape)}"
 
@@ -91,20 +92,20 @@ def digest(tensor: torch.Tensor, *, whole: bool = True) -> str:
 def reachable(
     roots: Iterable[tuple[str, object]], leave_out: Iterable[object] = ()
 ) -> dict[str, str]:
-    """Return digests of all that can be reached, by how it is reached first.
+    """Return digests of all reachable state, by the first path that leads to it.
 
     Args:
         roots: Names and objects.
-        leave_out: Objects that are not walked through.
+        leave_out: Objects that are not visited.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     seen = {id(each) for each in leave_out}
-    kept: list[object] = []  # or the id of what is gone would be used again
-    left = deque((name, each, 0) for name, each in roots)
-    while left and len(found) < _MOST:
-        path, value, depth = left.popleft()
+    kept: list[object] = []  # so that the ids of temporary objects are not reused
+    queue = deque((name, each, 0) for name, each in roots)
+    while queue and len(digests) < _MAX_PATHS:
+        path, value, depth = queue.popleft()
         if value is None or isinstance(value, _PLAIN):
-            found[path] = repr(value)[:200]
+            digests[path] = repr(value)[:200]
             continue
         if id(value) in seen or isinstance(value, _LEFT_OUT) or _is_ours(value):
             continue
@@ -112,14 +113,16 @@ def reachable(
         kept.append(value)
         own = _digest_of(value)
         if own is not None:
-            found[path] = own
-        elif depth < _DEEPEST:
-            left.extend((path + name, each, depth + 1) for name, each in _inside(value))
-    return found
+            digests[path] = own
+        elif depth < _MAX_DEPTH:
+            queue.extend(
+                (path + name, each, depth + 1) for name, each in _inside(value)
+            )
+    return digests
 
 
 def _digest_of(value: object) -> str | None:  # noqa: PLR0911 (one for each kind)
-    """Return the digest of what holds values itself; None of what leads to others."""
+    """Return the digest of an object with values; None if it leads to other objects."""
     if isinstance(value, torch.Tensor):
         if value.device.type == "meta":
             return ""
@@ -147,7 +150,7 @@ def _in_words(state: object) -> str:
 
 
 def _inside(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    """Yield what is one step away from an object, by name."""
+    """Yield the objects that an object refers to directly, with their names."""
     if isinstance(value, dict):
         for number, (key, each) in enumerate([*value.items()]):
             plain = isinstance(key, str | int)
@@ -176,7 +179,7 @@ def _inside(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield what a function holds, and the globals that its code names."""
+    """Yield a function's closure, defaults and attributes, and the globals it uses."""
     if _is_the_users(function.__module__):
         names = {name for code in _codes(function.__code__) for name in code.co_names}
         for name in sorted(names & function.__globals__.keys()):
@@ -213,14 +216,14 @@ def _of_object(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _is_ours(value: object) -> bool:
-    """Return whether an object or a function is this package's."""
+    """Return whether an object or a function belongs to this package."""
     function = isinstance(value, types.FunctionType | types.MethodType)
     module = value.__module__ if function else type(value).__module__
     return bool(module) and module.partition(".")[0] == "dpaudit"
 
 
 def _is_the_users(module: str) -> bool:
-    """Return whether a module is neither of Python nor installed, nor ours."""
+    """Return whether a module is the user's: not Python's, installed, or ours."""
     if module == "__main__":
         return True
     if module.partition(".")[0] == "dpaudit":

@@ -1,11 +1,11 @@
-"""Canaries as records of the data set: what Opacus does to a record is done to them.
+"""Canaries as records of the data set, processed by Opacus like any other record.
 
-A canary is a record with a number of its own. Opacus' sampler picks it or not, like any
-record; between backward and step its row of every ``grad_sample`` is overwritten: with
-its gradient if its coin includes it, with zeros if not. Clipping, accumulation and
-noise are then Opacus' own. Which rows are canaries is known from the batches of numbers
-that the sampler hands out, noted on the way to the loader; virtual batches are slices
-of them. Works where per-record gradients exist: modes hooks, functorch and ew.
+A canary is a record with its own number. Opacus' sampler samples it like any record;
+between backward and step its row of every ``grad_sample`` is overwritten: with its
+gradient if its secret bit includes it, with zeros if not. Clipping, accumulation and
+noise are then Opacus' own. Which rows are canaries is known from the batches of record
+numbers that the sampler yields, recorded on the way to the loader; virtual batches are
+slices of them. Works where per-record gradients exist: modes hooks, functorch and ew.
 """
 
 from collections import deque
@@ -53,8 +53,8 @@ Loader: TypeAlias = DataLoader[Any]
 class CanaryDataset(Dataset[Any]):
     """A data set followed by canaries: examples, or copies of its first record.
 
-    What a copy looks like does not matter, as its gradient is overwritten; that of an
-    example is its own.
+    The content of a copy does not matter, as its gradient is overwritten; an example
+    keeps its own gradient.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ def with_canaries(
 ) -> CanaryDataset:
     """Return a data set that ends with canaries; give it to ``make_private``.
 
-    They count as records: the sample rate and the accountant's epsilon are those of the
-    larger data set, whatever the coins.
+    They count as records: the sampling rate and the accountant's epsilon are those of
+    the larger data set, whatever the secret bits.
 
     Args:
         dataset: The real records.
-        canaries: How many canaries, each with a gradient that the audit writes: many,
+        canaries: Number of canaries, each with a gradient that the audit writes: many,
             at no cost. Not with ghost clipping.
-        examples: Instead, the canaries themselves, as records of the data set are: some
-            dozens of inputs, such as real ones with wrong labels. Their gradients are
-            their own, in any mode, ghost clipping too; each costs a step on it alone,
-            for every step of the training.
+        examples: Instead, the canaries themselves, in the format of the data set's
+            records: a few dozen inputs, such as real ones with wrong labels. They keep
+            their own gradients, in any mode including ghost clipping; each costs a step
+            on it alone for every training step.
     """
     if (canaries is None) == (examples is None):
         raise InvalidInputError(
@@ -117,7 +117,7 @@ def _length(records: Any) -> int:  # noqa: ANN401 (any collection)
 
 
 def hidden_canaries(data: object) -> bool:
-    """Return whether canaries are among the parts of a data set."""
+    """Return whether some part of a data set contains canaries."""
     parts = [getattr(data, "dataset", None), *(getattr(data, "datasets", None) or ())]
     return any(
         isinstance(part, CanaryDataset) or hidden_canaries(part)
@@ -127,7 +127,7 @@ def hidden_canaries(data: object) -> bool:
 
 
 def record_source(loader: Loader) -> tuple[int, Callable[[NDArray[np.int64]], Any]]:
-    """Return how many real records there are, and what collates some of them."""
+    """Return the number of real records, and a function that collates some of them."""
     data = loader.dataset
     if isinstance(data, CanaryDataset):
         data = data.dataset
@@ -142,15 +142,15 @@ def record_source(loader: Loader) -> tuple[int, Callable[[NDArray[np.int64]], An
 
 @final
 class NotedBatches(Sampler[list[int]]):
-    """Hands on a sampler's batches, and notes them in order.
+    """Yields a sampler's batches, and records them in order.
 
-    Once nobody overwrites their gradients any more, as the audit has ended or failed,
+    Once the audit has ended or failed, and no longer overwrites their gradients,
     canaries are left out of the batches.
 
     Args:
         sampler: Any batch sampler.
         first: Number of the first canary among the records.
-        guard: The audit's.
+        guard: The audit's guard.
 
     Attributes:
         attached: Whether the audit has not ended.
@@ -165,7 +165,7 @@ class NotedBatches(Sampler[list[int]]):
         return len(self._sampler)
 
     def __iter__(self) -> Iterator[list[int]]:
-        self._notes.clear()  # what an epoch that was broken off left behind
+        self._notes.clear()  # left over from an interrupted epoch
         for batch in self._sampler:
             if self.attached:
                 self._guard.run(self._note, batch)
@@ -178,7 +178,7 @@ class NotedBatches(Sampler[list[int]]):
         self._notes.append(np.asarray(batch, np.int64))
 
     def next(self) -> NDArray[np.int64]:
-        """Return the oldest batch that was not asked for yet."""
+        """Return the oldest batch that was not returned yet."""
         if not self._notes:
             raise InvalidRunError(
                 "a step was made on a batch that the audit did not see; train on "
@@ -189,10 +189,10 @@ class NotedBatches(Sampler[list[int]]):
 
 @final
 class RowsOfBatches:
-    """Whose gradients the rows of a logical batch are, as they come in parts.
+    """Maps the rows of a logical batch, which comes in parts, to records.
 
     Args:
-        noted: The batches.
+        noted: The recorded batches.
     """
 
     def __init__(self, noted: NotedBatches) -> None:
@@ -200,9 +200,9 @@ class RowsOfBatches:
         self._batch: NDArray[np.int64] | None = None
 
     def next(self, count: int) -> NDArray[np.int64]:
-        """Return the numbers of the next records of the logical batch."""
+        """Return the numbers of the next ``count`` records of the logical batch."""
         batch = self._noted.next() if self._batch is None else self._batch
-        if not len(batch):  # an empty batch may be stood in for by a random row
+        if not len(batch):  # a random row may replace an empty batch
             return batch
         if count > len(batch):
             raise InvalidRunError(
@@ -214,7 +214,7 @@ class RowsOfBatches:
         return batch[:count]
 
     def end(self) -> None:
-        """Void the audit if the logical batch is not used up."""
+        """Raise if part of the logical batch is unused."""
         if self._batch is not None:
             raise InvalidRunError(
                 f"a step ended with {len(self._batch)} records of its batch unused; "
@@ -226,12 +226,12 @@ class RowsOfBatches:
 def noted_loader(
     loader: Loader, first: int, attachment: Attachment
 ) -> tuple[Loader, RowsOfBatches]:
-    """Return the same loader with its batches noted, and whose rows are whose.
+    """Return a loader that records its batches, and the mapping of rows to records.
 
     Args:
         loader: The loader.
         first: Number of the first canary among the records.
-        attachment: Ends the noting.
+        attachment: Ends the recording.
     """
     noted = NotedBatches(loader.batch_sampler, first, attachment.guard)
     attachment.on_close(lambda: setattr(noted, "attached", False))
@@ -252,19 +252,19 @@ def noted_loader(
 
 @final
 class RecordInserter:
-    """Overwrites the gradients of canary records; knows the coins.
+    """Overwrites the gradients of canary records; knows the secret bits.
 
     Args:
         optimizer: Opacus' optimizer.
-        layout: Where canaries are, all of them.
-        audit: Says who is included, and is shown what was read.
-        norms: Of included canaries before clipping, over the clipping norm, for each
-            coordinate.
-        rows: Whose gradients the rows of a batch are.
+        layout: Positions of all canaries.
+        audit: Holds the inclusion of each canary, and receives what was read.
+        norms: Norms of included canaries before clipping, over the clipping norm, for
+            each coordinate.
+        rows: Maps the rows of a batch to records.
         first: Number of the first canary among the records.
-        reader: Is told of each step, and of each batch, canaries' rows being zero.
-        noise: Is told of each step's sum before and after its noise.
-        attachment: Takes everything off again.
+        reader: Receives each step's start, and each batch with canaries' rows at zero.
+        noise: Receives each step's sum before and after its noise.
+        attachment: Removes everything again.
 
     Attributes:
         step: How many steps began.
@@ -297,7 +297,7 @@ class RecordInserter:
         ]
         attachment.before_summing(self._overwrite_all)
         attachment.before_noise(self._begin)
-        # After the reader's own, which was there first: it has read by then.
+        # Runs after the reader's hook, which was registered first.
         if rank_and_world(optimizer)[1] > 1:
             attachment.together(self._add_up)
         attachment.before(self._observe)
@@ -338,7 +338,7 @@ class RecordInserter:
         self._noise.before()
 
     def _add_up(self) -> None:
-        """Add up who joined over all ranks."""
+        """Add up the participation counts of all ranks."""
         device = local(self._optimizer.params[0]).device
         self._summed = summed_over_ranks(self._joined, device)
 
@@ -360,9 +360,9 @@ def _write(
     offsets: NDArray[np.int64],
     values: NDArray[np.float64],
 ) -> None:
-    """Write a value into each row at an offset, however the tensor is laid out."""
+    """Write a value into each row at an offset, whatever the tensor's layout."""
     value = torch.from_numpy(values).to(grad)
-    if grad.dim() == 1:  # of a parameter that is one number
+    if grad.dim() == 1:  # the parameter is a scalar
         grad[torch.from_numpy(rows).to(grad.device)] = value
         return
     inner = np.unravel_index(offsets, tuple(grad.shape[1:]))
@@ -381,10 +381,10 @@ def own_memory(
 ) -> dict[torch.nn.Parameter, torch.Tensor]:
     """Return a batch's gradients of each parameter, none sharing memory with others.
 
-    Opacus may give two parameters one tensor, or all rows one row; what is written for
-    one canary must not be written elsewhere.
+    Opacus may use one tensor for two parameters, or one row for all rows; writing one
+    canary's gradient must not change others.
     """
-    found: dict[torch.nn.Parameter, torch.Tensor] = {}
+    grads: dict[torch.nn.Parameter, torch.Tensor] = {}
     taken = set()
     for parameter in parameters:
         kept = parameter.grad_sample
@@ -399,5 +399,5 @@ def own_memory(
             else:
                 parameter.grad_sample = grad
         taken.add(grad.data_ptr())
-        found[parameter] = grad
-    return found
+        grads[parameter] = grad
+    return grads

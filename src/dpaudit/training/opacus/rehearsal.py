@@ -1,20 +1,20 @@
-"""Does the loop around the steps let records decide? Its beginning, played on others.
+"""Checks that the loop around the steps does not depend on records, in a rehearsal.
 
-What a step leaves behind is compared by ``interference``. But a loop may look at
-records too: it stops early, lowers the learning rate, keeps the best weights. So the
-user's whole loop is played in copies of the process, with short epochs, for some steps
-or to its end, on the data set as it is and with other records in their places, while
-the noise makes all noisy sums equal. What steers the steps and all weights must then be
-equal at every step, and at the end if it is reached. Weights that differ at the end
-alone were all trained privately: which of them is released is what records decide.
+The state after a step is compared by ``interference``. But a loop may use records too:
+to stop early, lower the learning rate, keep the best weights. So the user's whole loop
+is run in copies of the process, with short epochs, for some steps or to its end, on the
+data set as it is and with other records in place of its own, while the noise makes all
+noisy sums equal. The settings that control the steps and all weights must then be equal
+at every step, and at the end if it is reached. Weights that differ only at the end were
+all trained privately: the choice of which to release depends on records.
 
-Which records are drawn may differ: a sampler may look at a record to decide about that
-record. Then the number of steps is not compared.
+The sampled records may differ: a sampler may use a record to decide about that record.
+Then the number of steps is not compared.
 
-A step of the wrapped optimizer that is given no noise, on public data, must leave
-everything equal as well. Where it does, such steps are passed over in the run.
+A step of the wrapped optimizer without noise, on public data, must leave everything
+equal as well. Where it does, such steps are skipped in the audit of the run.
 
-The loop is also played with the noise that it draws by itself (``rehearsed_noise``).
+The loop is also run with the noise that it draws itself (``rehearsed_noise``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,18 +51,18 @@ from dpaudit.training.process_copy import CopyFailedError, in_copy
 
 __all__ = ["Rehearsal", "Train", "rehearse"]
 
-_NAMED: Final = 4  # of what differs
+_MAX_NAMED: Final = 4  # differing tensors in a finding
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """What was compared just before a step's noise, or after a step without any.
+    """The state to compare just before a step's noise, or after a step without noise.
 
     Attributes:
         weights: Digests of parameters and buffers.
-        controls: What steers the step.
-        bare: Where it was made, if it was given no noise; else "".
+        controls: The settings that control the step.
+        bare: The place in the code of a step without noise; else "".
     """
 
     weights: tuple[str, ...]
@@ -72,14 +72,14 @@ class _Moment:
 
 @dataclass(slots=True)
 class _Played:
-    """What a rehearsal showed.
+    """The observations of one rehearsal.
 
     Attributes:
-        moments: In order.
-        sizes: Of the batches that were drawn.
-        end: Digests of parameters and buffers at the end, if the loop came to it.
-        names: Of these.
-        written: Those that were written to besides by the private optimizer.
+        moments: The states to compare, in order.
+        sizes: Sizes of the batches that were drawn.
+        end: Digests of parameters and buffers at the end, if the loop reached it.
+        names: Names of the parameters and buffers.
+        written: Those that were written to other than by the private optimizer.
     """
 
     moments: list[_Moment] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Played:
 
     @property
     def bare(self) -> list[str]:
-        """Where each step was made that was given no noise."""
+        """The places in the code of all steps without noise."""
         return [moment.bare for moment in self.moments if moment.bare]
 
     @property
@@ -100,51 +100,51 @@ class _Played:
 
 
 @final
-class _Stage:
-    """Plays the loop with noisy sums that are given, in a copy of the process."""
+class _Player:
+    """Runs the loop with fixed noisy sums, in a copy of the process."""
 
     def __init__(
         self, model: Model, optimizer: DPOptimizer, *, loop: LoopRunner, own_noise: bool
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._loop, self._own_noise = loop, own_noise
-        self._last: tuple[str, ...] = ()  # as the last update left them
+        self._last: tuple[str, ...] = ()  # digests after the last update
 
     def play(self, places: Places | None, *, flipped: bool = False) -> _Played:
-        """Play the beginning of the loop.
+        """Run the first steps of the loop.
 
         Args:
-            places: Of records that are put in place of others; None for the data as
-                they are.
-            flipped: Whether all normal random numbers of the user's own have the
-                opposite sign.
+            places: Places of the records that replace others; None for the data as it
+                is.
+            flipped: Whether to flip the sign of all normal random numbers that the
+                user's code draws.
         """
-        found, optimizer = _Played(), self._optimizer
+        played, optimizer = _Played(), self._optimizer
         tensors = named_tensors(self._model)
-        found.names = tuple(tensors)
+        played.names = tuple(tensors)
 
         def values() -> tuple[str, ...]:
             return tuple(digest(each) for each in tensors.values())
 
         def written_since(last: tuple[str, ...], now: tuple[str, ...]) -> None:
-            pairs = zip(found.names, last, now, strict=True)
-            found.written |= {name for name, was, value in pairs if was != value}
+            pairs = zip(played.names, last, now, strict=True)
+            played.written |= {name for name, was, value in pairs if was != value}
 
         def before_noise(controls: str) -> None:
-            if found.steps == MOST_STEPS:
+            if played.steps == MOST_STEPS:
                 raise EnoughError
             wrapped.give_noise()
             moment = _Moment(weights=values(), controls=controls)
-            found.moments.append(moment)
+            played.moments.append(moment)
             written_since(self._last, moment.weights)
 
         def after(bare: str) -> None:
             if not bare:
                 self._last = values()
                 return
-            compared = len(found.bare) < MOST_STEPS  # others with the next noise
+            compared = len(played.bare) < MOST_STEPS  # later ones: at the next noise
             weights = values() if compared else ()
-            found.moments.append(_Moment(weights=weights, bare=bare))
+            played.moments.append(_Moment(weights=weights, bare=bare))
 
         self._last = values()
         wrapped = WrappedSteps(optimizer.original_optimizer, lambda _: None, after)
@@ -152,21 +152,21 @@ class _Stage:
         noise.begin(1)
         if flipped:
             _flip()
-        if self._loop.run(places, found.sizes):
-            found.end = values()
-            written_since(self._last, found.end)
-        return found
+        if self._loop.run(places, played.sizes):
+            played.end = values()
+            written_since(self._last, played.end)
+        return played
 
 
 @dataclass(slots=True)
 class Rehearsal:
-    """What rehearsals showed.
+    """The results of all rehearsals.
 
     Attributes:
-        findings: What records decide, or that nothing was seen to.
-        written: Parameters and buffers that are written to between steps, alike
-            whatever the records.
-        bare: Where steps are made that are given no noise, and were compared.
+        findings: What depends on records, or that no dependence was detected.
+        written: Parameters and buffers that are written to between steps, equally for
+            all records.
+        bare: Places in the code of steps without noise that were compared.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -185,34 +185,34 @@ def rehearse(
     seconds: float,
     own_noise: bool = False,
 ) -> Rehearsal:
-    """Return what records decide in the user's loop besides the noisy sums.
+    """Return what in the user's loop depends on records besides the noisy sums.
 
     Args:
         train: The loop, from its first step to its last.
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
-        loader: Likewise.
-        steps: How many steps it makes, if that is known.
-        rng: Picks records.
-        seconds: For a rehearsal.
-        own_noise: Whether it adds noise by other means than Opacus'.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
+        loader: The loader that it returned.
+        steps: Number of steps that the loop makes, if known.
+        rng: Samples records.
+        seconds: Time limit of a rehearsal.
+        own_noise: Whether the loop adds noise by other means than Opacus'.
     """
     loop = LoopRunner(train, loader, steps=steps)
-    stage = _Stage(model, optimizer, loop=loop, own_noise=own_noise)
+    player = _Player(model, optimizer, loop=loop, own_noise=own_noise)
 
     def play(places: Places | None, *, flipped: bool = False) -> _Played:
-        return in_copy(lambda: stage.play(places, flipped=flipped), seconds=seconds)
+        return in_copy(lambda: player.play(places, flipped=flipped), seconds=seconds)
 
     try:
         first = play(None)
         if not first.steps:
             error = "it makes no private step"
             return Rehearsal([noted("rehearsal.failed", error=error)])
-        found = _compared(play, first, _others(loop.records, rng))
+        rehearsal = _compared(play, first, _others(loop.records, rng))
     except CopyFailedError as error:
         return Rehearsal([noted("rehearsal.failed", error=str(error))])
-    found.findings += noise_findings(loop, optimizer, seconds=seconds)
-    return found
+    rehearsal.findings += noise_findings(loop, optimizer, seconds=seconds)
+    return rehearsal
 
 
 def _compared(
@@ -220,18 +220,18 @@ def _compared(
     first: _Played,
     others: Iterable[tuple[str, Places]],
 ) -> Rehearsal:
-    """Return how the loop compares on other records.
+    """Return the comparison of the loop with its rehearsals on other records.
 
     Args:
-        play: Plays the loop.
-        first: What was played on the data as they are.
-        others: What is done to the records.
+        play: Runs the loop.
+        first: The rehearsal on the data as it is.
+        others: The ways to replace records.
     """
-    found = Rehearsal(written=set(first.written), bare=set(first.bare))
+    rehearsal = Rehearsal(written=set(first.written), bare=set(first.bare))
     for kind, places in others:
         other = play(places)
-        found.written |= other.written
-        found.bare |= set(other.bare)
+        rehearsal.written |= other.written
+        rehearsal.bare |= set(other.bare)
         differ = _difference(first, other)
         if differ is None:
             continue
@@ -249,9 +249,9 @@ def _compared(
                 step=step,
                 kind=kind,
             )
-        found.findings.append(finding)
-        return found
-    found.findings.append(
+        rehearsal.findings.append(finding)
+        return rehearsal
+    rehearsal.findings.append(
         inspected(
             Stage.SIDE_PATHS,
             "rehearsal.compared",
@@ -260,23 +260,23 @@ def _compared(
             whole=bool(first.end),
         )
     )
-    return found
+    return rehearsal
 
 
 def _difference(one: _Played, other: _Played) -> tuple[str, int, list[str]] | None:
-    """Return what differs first, at which step, and where; None if nothing does."""
+    """Return the first difference: what, at which step, where; None without one."""
     step = 0
-    for moment, its in zip_longest(one.moments, other.moments):
-        if moment is None or its is None or bool(moment.bare) != bool(its.bare):
+    for moment, theirs in zip_longest(one.moments, other.moments):
+        if moment is None or theirs is None or bool(moment.bare) != bool(theirs.bare):
             if one.sizes[:step] != other.sizes[:step]:
                 return None
-            bare = any(each is not None and each.bare for each in (moment, its))
+            bare = any(each is not None and each.bare for each in (moment, theirs))
             return ("bare_steps", step, []) if bare else ("steps", step + 1, [])
         step += not moment.bare
-        names = _differing(one.names, moment.weights, its.weights)
+        names = _differing(one.names, moment.weights, theirs.weights)
         if names:
             return "bare" if moment.bare else "weights", step, names
-        if moment.controls != its.controls:
+        if moment.controls != theirs.controls:
             return "controls", step, []
     if one.end and other.end:
         names = _differing(one.names, one.end, other.end)
@@ -288,16 +288,16 @@ def _difference(one: _Played, other: _Played) -> tuple[str, int, list[str]] | No
 def _differing(
     names: Sequence[str], values: Sequence[str], others: Sequence[str]
 ) -> list[str]:
-    """Return the names, four at most, of what has other values."""
-    triples = zip(names, values, others, strict=False)  # or none, if not compared
-    return [name for name, value, its in triples if value != its][:_NAMED]
+    """Return the names of at most four tensors whose values differ."""
+    triples = zip(names, values, others, strict=False)  # empty if not compared
+    return [name for name, value, its in triples if value != its][:_MAX_NAMED]
 
 
 def _others(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Places]]:
-    """Yield which records are put in whose places.
+    """Yield ways to replace records.
 
-    Others at random, one in everybody's place, and one that is put together of two:
-    what a mean, a loss or a count of records decides comes out differently for one.
+    By random others, all by one record, and all by one combined from two: anything that
+    a mean, a loss or a count of records decides differs for one of them.
     """
     anew = rng.integers(count, size=count)
     yield "exchanged", (anew, anew)
@@ -308,7 +308,7 @@ def _others(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Places]
 
 
 def _flip() -> None:
-    """Give all normal random numbers the opposite sign, but for forced noise."""
+    """Flip the sign of all normal random numbers except forced noise."""
     for owner, name in (
         (torch, "normal"),
         (torch, "randn"),

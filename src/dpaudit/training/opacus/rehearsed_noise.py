@@ -1,18 +1,18 @@
-"""Does the loop draw fresh noise in each step? Its own noise, in a rehearsal.
+"""Checks in a rehearsal that the loop draws fresh noise in each step.
 
-The proof needs noise that is independent from step to step. The noise of the run itself
-is read at some coordinates of each step, where it can be read (``noise_reader``). Here
-the beginning of the loop is played with the noise that it draws, before training and
-in any precision: sums are set to 0, so that the noisy sum is the noise, and the noise
-of two steps may not be the same. That is a generator which is seeded, or set back, in
-each epoch or step.
+The proof needs independent noise in each step. The noise of the run itself is read at
+some coordinates of each step, where it can be read (``noise_reader``). Here the first
+steps of the loop are run with the noise that it draws, before training and in any
+precision: sums are set to 0, so that the noisy sum is the noise, and no two steps may
+have the same noise. This detects a generator that is seeded, or reset, in each epoch or
+step.
 
-If all noise is the same in two plays with different random seeds, the loop seeds itself
-or has a generator of its own. That is a remark: the seed may be secret.
+If all noise is the same in two rehearsals with different random seeds, the loop seeds
+itself or has its own generator. That is a remark: the seed may be secret.
 
 Noise of two steps is the same if the cosine between them is within 1e-4 of 1 or -1; so
-a schedule of the noise multiplier does not matter, nor does rounding. Of independent
-normal noise at 32 coordinates or more this has a probability below 1e-50.
+a schedule of the noise multiplier does not matter, nor does rounding. For independent
+normal noise at 32 coordinates or more the probability of this is below 1e-50.
 """
 
 import random
@@ -32,28 +32,28 @@ from dpaudit.training.process_copy import CopyFailedError, in_copy
 
 __all__ = ["noise_findings"]
 
-_STEPS: Final = 10  # of the first play
+_STEPS: Final = 10  # of the first rehearsal
 _LENGTHS: Final = 5, 2  # steps of the first epoch, and of later ones
-_AGAIN: Final = 3  # steps of the second play
-_COORDINATES: Final = 4096  # of the noise, about so many are compared
-_FEWEST: Final = 32  # that are not 0, or a sign of the noise might be all that is left
-_SAME: Final = 1 - 1e-4  # of a cosine
+_SECOND_STEPS: Final = 3  # of the second rehearsal
+_COORDINATES: Final = 4096  # of the noise that are compared, approximately
+_MIN_NONZERO: Final = 32  # with few coordinates, cosines are near 1 or -1 by chance
+_SAME_COSINE: Final = 1 - 1e-4
 
 
 def noise_findings(
     loop: LoopRunner, optimizer: DPOptimizer, *, seconds: float
 ) -> Iterator[Finding]:
-    """Return what is wrong with the noise of the loop's first steps.
+    """Return faults in the noise of the loop's first steps.
 
     Args:
-        loop: The user's.
-        optimizer: As ``make_private`` returned it.
-        seconds: For each of two plays.
+        loop: The user's loop.
+        optimizer: The optimizer that ``make_private`` returned.
+        seconds: Time limit of each of two rehearsals.
     """
     run = partial(_noise, loop, optimizer)
     try:
         first = in_copy(lambda: run(seed=1, most=_STEPS), seconds=seconds)
-        other = in_copy(lambda: run(seed=2, most=_AGAIN), seconds=seconds)
+        other = in_copy(lambda: run(seed=2, most=_SECOND_STEPS), seconds=seconds)
     except CopyFailedError as error:
         yield noted("rehearsal.noise_not_played", error=str(error))
         return
@@ -72,7 +72,7 @@ def noise_findings(
             cause="every_step" if again == steps - 1 else "now_and_then",
         )
     cosines = [float(a @ b) for a, b in zip(first, other, strict=False)]
-    if cosines and min(cosines) > _SAME:
+    if cosines and min(cosines) > _SAME_COSINE:
         yield noted("rehearsal.noise_constant", steps=len(cosines))
 
 
@@ -101,22 +101,22 @@ def _noise(
     np.random.seed(seed)  # noqa: NPY002 (user code may draw from it)
     random.seed(seed)
     if optimizer.generator is not None:
-        with suppress(RuntimeError, NotImplementedError):  # a secure one
+        with suppress(RuntimeError, NotImplementedError):  # a secure generator
             optimizer.generator.manual_seed(seed)
     loop.run(None, [], lengths=_LENGTHS)
     return np.array(rows).reshape(len(rows), -1)
 
 
 def _direction(noise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return noise of length 1; 0 if there is too little of it."""
+    """Return the noise scaled to length 1; 0 if there is too little of it."""
     length = float(np.linalg.norm(noise))
-    if not np.isfinite(length) or np.count_nonzero(noise) < _FEWEST:
+    if not np.isfinite(length) or np.count_nonzero(noise) < _MIN_NONZERO:
         return np.zeros_like(noise)
     return noise / length
 
 
 def _repeated(rows: NDArray[np.float64]) -> Iterator[tuple[int, int, bool]]:
-    """Yield steps whose noise is that of an earlier step, or minus it."""
+    """Yield steps whose noise equals that of an earlier step up to scale and sign."""
     cosines = np.tril(rows @ rows.T, -1)
-    for later, earlier in np.argwhere(np.abs(cosines) > _SAME).tolist():
+    for later, earlier in np.argwhere(np.abs(cosines) > _SAME_COSINE).tolist():
         yield later + 1, earlier + 1, bool(cosines[later, earlier] < 0)

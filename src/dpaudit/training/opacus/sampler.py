@@ -1,8 +1,8 @@
-"""Watches the batches that a loader draws, and those that it hands over.
+"""Records the batches that a loader draws, and those that it hands over.
 
-How many batches the training loop was given is counted where a loader's iterator hands
-them over, since workers draw ahead. A loader that is built around the sampler is not
-seen handing over: there a batch counts once it is drawn.
+The batches that the training loop received are counted where a loader's iterator hands
+them over, since workers draw ahead. With another loader built around the sampler this
+cannot be observed: there a batch counts once it is drawn.
 """
 
 import gc
@@ -25,19 +25,19 @@ __all__ = ["SampledBatches"]
 
 _HOLDERS: Final = (DataLoader, Sampler, _BaseDataLoaderIter)
 _STATE: Final = "handed"
-_NAMES: Final = ("batch_sampler", "sampler", "_index_sampler")  # of a sampler, in them
+_NAMES: Final = ("batch_sampler", "sampler", "_index_sampler")  # attributes of holders
 
 
 @final
 class _Pass:
     """One pass over a sampler.
 
-    A batch counts as handed over once it is drawn; if an iterator that is watched hands
-    it over, then.
+    A batch counts as handed over once it is drawn, or, with a watched iterator, once
+    that hands it over.
 
     Args:
-        noted: Is told of each batch.
-        batches: What the sampler draws.
+        noted: Records each batch.
+        batches: The batches that the sampler draws.
     """
 
     def __init__(self, noted: "SampledBatches", batches: Iterator[Any]) -> None:
@@ -51,35 +51,35 @@ class _Pass:
         self._noted.between()  # as a loop asks for a batch between two steps
         batch = next(self._batches)
         self._noted.note(batch)
-        # Opacus may stand in for an empty batch with one row.
+        # Opacus may replace an empty batch by one row.
         self._drawn.append(max(len(batch), 1))
         if not self._watched:
             self._noted.hand(self._drawn[-1])
         return batch
 
     def hand(self, batches: int) -> None:
-        """Take note of so many batches that were handed over, and watch from now on."""
+        """Count batches that were handed over, and count only these from now on."""
         if not self._watched:
             self._noted.take_back(len(self._drawn))
             self._watched = True
         for _ in range(batches):
-            # The size of what was drawn before the audit is not known.
+            # The size of a batch drawn before the audit is unknown.
             most = self._noted.sampling.records
             self._noted.hand(self._drawn.popleft() if self._drawn else most or 0)
 
 
 @final
 class SampledBatches(Sampler[list[int]]):
-    """Hands on a sampler's batches, and notes what they are.
+    """Yields a sampler's batches, and records them.
 
     Args:
-        loader: Whose batches; until ``detach`` this stands in its sampler's place.
-        guard: The audit's, if there is one.
+        loader: The loader whose sampler this replaces until ``detach``.
+        guard: The audit's guard, if there is one.
 
     Attributes:
         sampling: Counts their records.
-        sizes: Of the batches that the training loop was given, in that order.
-        between: Is called just before each batch is drawn.
+        sizes: Sizes of the batches that the training loop received, in order.
+        between: Called just before each batch is drawn.
     """
 
     def __init__(self, loader: DataLoader[Any], guard: Guard | None = None) -> None:
@@ -89,7 +89,7 @@ class SampledBatches(Sampler[list[int]]):
         self.sizes, self._asked = array("q"), 0
         self.between: Callable[[], object] = _nothing
         self._put(loader, "batch_sampler", self)
-        self._held: list[tuple[Any, str]] = []  # no iterators, which are to end
+        self._held: list[tuple[Any, str]] = []  # without iterators: they must end
         for holder, name in [(loader, "batch_sampler"), *_holders(self._sampler)]:
             self._put(holder, name, self)
             if name == "_index_sampler":
@@ -100,10 +100,10 @@ class SampledBatches(Sampler[list[int]]):
                 holder._get_iterator = partial(_watched, self, holder)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "between": _nothing}  # what is called holds the run
+        return {**vars(self), "between": _nothing}  # the callback refers to the run
 
     def detach(self) -> None:
-        """Leave the loader as it was."""
+        """Restore the loader."""
         for holder, name in self._held:
             if getattr(holder, name) is self:
                 self._put(holder, name, self._sampler)
@@ -115,23 +115,23 @@ class SampledBatches(Sampler[list[int]]):
         object.__setattr__(holder, name, sampler)
 
     def watch(self, iterator: Any, given: int = 0) -> Any:  # noqa: ANN401
-        """Count what an iterator hands over; return it.
+        """Count the batches that an iterator hands over, and return the iterator.
 
         Args:
-            iterator: A loader's.
-            given: What it has handed over before.
+            iterator: An iterator of the loader.
+            given: Number of batches that it has handed over before.
         """
         if not isinstance(iterator._sampler_iter, _Pass):  # begun before the audit
             iterator._sampler_iter = _Pass(self, iterator._sampler_iter)
         iterator._sampler_iter.hand(given)
-        # By a weak reference, so that an iterator ends, and its workers, as it used to.
+        # By a weak reference, so that the iterator and its workers still end.
         next_data, itself = type(iterator)._next_data, ref(iterator)
 
         def handed() -> Any:  # noqa: ANN401
-            there: Any = itself()
-            data = next_data(there)
-            # Lasting workers have a pass for each epoch.
-            self._guard.run(lambda: there._sampler_iter.hand(1))
+            alive: Any = itself()
+            data = next_data(alive)
+            # With persistent workers there is a new pass in each epoch.
+            self._guard.run(lambda: alive._sampler_iter.hand(1))
             return data
 
         iterator._next_data = handed
@@ -150,35 +150,35 @@ class SampledBatches(Sampler[list[int]]):
 
     @property
     def handed(self) -> int:
-        """How many batches the training loop was given."""
+        """How many batches the training loop received."""
         return len(self.sizes)
 
     def hand(self, records: int) -> None:
-        """Take note of a batch that was handed over, and of how many records it has."""
+        """Record the number of records of a batch that was handed over."""
         self.sizes.append(records)
 
     def take_back(self, batches: int) -> None:
-        """Forget the last batches, which were drawn and not yet handed over."""
+        """Remove the last batches, which were drawn and not yet handed over."""
         del self.sizes[len(self.sizes) - batches :]
 
     def fresh(self) -> "array[int]":
-        """Return the sizes of what was handed over since this was last asked."""
+        """Return the sizes of batches handed over since the last call."""
         fresh, self._asked = self.sizes[self._asked :], len(self.sizes)
         return fresh
 
     def saved(self) -> State:
-        """Return what was seen, as arrays that ``restore`` takes."""
+        """Return the state as arrays that ``restore`` takes."""
         return {_STATE: np.array(self.sizes, np.int64), **self.sampling.saved()}
 
     def restore(self, state: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from the state that ``saved`` returned."""
         self.sampling.restore(state)
         count = np.size(state.get(_STATE, ()))
         self.sizes = array("q", saved_counts(state, _STATE, count))
         self._asked = len(self.sizes)
 
     def note(self, batch: Any) -> None:  # noqa: ANN401 (a list of numbers, or a tensor)
-        """Take note of a batch that was drawn."""
+        """Record a batch that was drawn."""
         self._guard.run(self.sampling.add, batch)
 
 
@@ -187,12 +187,12 @@ def _nothing() -> None:
 
 
 def _watched(batches: SampledBatches, loader: Any) -> Any:  # noqa: ANN401
-    """Return a new iterator of a loader, watched; loaders that hold this pickle."""
+    """Return a new watched iterator; a module function, so that loaders pickle."""
     return batches.watch(type(loader)._get_iterator(loader))
 
 
 def _holders(sampler: object) -> Iterator[tuple[Any, str]]:
-    """Find what draws from a sampler: other loaders, and iterators that were begun."""
+    """Return objects that draw from a sampler: loaders, samplers, started iterators."""
     for each in gc.get_objects():
         if issubclass(type(each), _HOLDERS):
             held = getattr(each, "__dict__", {})

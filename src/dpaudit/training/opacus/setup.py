@@ -1,8 +1,8 @@
-"""What an Opacus run is, read from its own objects, so that nobody is asked for it.
+"""Reads the configuration of an Opacus run from its own objects.
 
-From optimizer and loader: clipping, noise, sampling, mode. Of a distributed run: what
-its ranks share, a key before it and guesses after it. Of the accountant: what it claims
-of the run, and what plainly does not fit that.
+From optimizer and loader: clipping, noise, sampling, mode. In a distributed run: what
+the ranks share, the key before training and guesses after it. From the accountant: its
+claim for the run, and any evident mismatch.
 """
 
 import warnings
@@ -71,7 +71,7 @@ def shared_key(device: str | torch.device = "cpu") -> Key:
     """Return a new key, the same on every rank; without ranks, just a new key.
 
     Args:
-        device: Where the process group can send from: ``"cuda"`` for nccl.
+        device: A device from which the process group can send: ``"cuda"`` for nccl.
     """
     key = Key.generate()
     if not distributed.is_initialized():
@@ -82,13 +82,13 @@ def shared_key(device: str | torch.device = "cpu") -> Key:
 
 
 def check_shares(coordinates: int, gather: Gather) -> None:
-    """Refuse ranks that have nothing to read.
+    """Raise if some rank has no coordinate to read.
 
-    All ranks refuse alike, so that none waits for another.
+    All ranks raise together, so that none waits for another.
 
     Args:
         coordinates: How many coordinates this rank reads.
-        gather: From this rank's numbers to those of all.
+        gather: Gathers numbers from all ranks.
     """
     if gather(np.array([coordinates])).min() == 0:
         raise InvalidInputError(
@@ -97,7 +97,7 @@ def check_shares(coordinates: int, gather: Gather) -> None:
 
 
 def check_commitments(commitment: Commitment, gather: Gather) -> None:
-    """Refuse ranks of different keys or designs, all alike."""
+    """Raise on all ranks if their keys or designs differ."""
     own = np.frombuffer(bytes.fromhex(commitment.sha256), np.uint8)
     if len(np.unique(gather(own).reshape(-1, len(own)), axis=0)) > 1:
         raise InvalidRunError(
@@ -138,13 +138,13 @@ Loader: TypeAlias = DataLoader[Any]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a run is set up to do.
+    """The configuration of a run.
 
     Attributes:
         noise: The noise multiplier.
         sampling: How the loader samples.
-        accounted_rate: The rate that the accountant is told of: what the optimizer's
-            hook says, or else one over the number of batches of an epoch.
+        accounted_rate: The sampling rate given to the accountant: that of the
+            optimizer's hook, or else one over the number of batches of an epoch.
         dimension: How many parameters are trained.
     """
 
@@ -155,7 +155,7 @@ class Facts:
 
     @property
     def rate(self) -> float:
-        """Chance of a record to join a step."""
+        """Probability that a record is sampled in a step."""
         match self.sampling:
             case Poisson(rate=rate):
                 return rate
@@ -164,7 +164,7 @@ class Facts:
 
 
 def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
-    """Return what an optimizer and a loader that Opacus made are set up to do."""
+    """Return the configuration of an optimizer and a loader made by Opacus."""
     if not isinstance(optimizer, DPOptimizer):
         raise InvalidInputError(
             "optimizer must be the one that make_private returned, got "
@@ -195,7 +195,7 @@ def batch_size(data_loader: Loader) -> int:
 
 
 def divisor(optimizer: DPOptimizer) -> float:
-    """Return what the noisy sum over all ranks was divided by."""
+    """Return the number by which the noisy sum over all ranks was divided."""
     if optimizer.loss_reduction == "sum":
         return 1.0
     _, world = rank_and_world(optimizer)
@@ -204,7 +204,7 @@ def divisor(optimizer: DPOptimizer) -> float:
 
 
 def rank_and_world(optimizer: DPOptimizer) -> tuple[int, int]:
-    """Return the number of this rank, and how many there are: 0 of 1 without others."""
+    """Return this rank's number and the number of ranks: 0 and 1 without others."""
     return int(getattr(optimizer, "rank", 0)), int(getattr(optimizer, "world_size", 1))
 
 
@@ -214,7 +214,7 @@ def is_sharded(optimizer: DPOptimizer) -> bool:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this rank holds of a tensor, whether it is sharded or not."""
+    """Return this rank's part of a tensor, which is all of it if not sharded."""
     if isinstance(tensor, DTensor):
         held: torch.Tensor = tensor.to_local()
         return held
@@ -222,9 +222,9 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def held_here(layout: Layout, parameters: Sequence[torch.Tensor]) -> Layout:
-    """Return what this rank holds of a layout, by place in what it holds.
+    """Return this rank's part of a layout, with offsets in this rank's tensors.
 
-    A sharded parameter (FSDP) is held by rows, some on each rank.
+    A sharded parameter (FSDP) is split by rows, some on each rank.
     """
     parts = []
     for part in layout.parts:
@@ -258,7 +258,7 @@ def _rows_held(parameter: DTensor) -> tuple[int, int]:
 
 
 def summed_grad(optimizer: DPOptimizer, parameter: Any) -> Any:  # noqa: ANN401 (torch)
-    """Return the clipped sum before noise, flat, to be written into."""
+    """Return the clipped sum before noise, as a flat view to write into."""
     if is_sharded(optimizer):
         return local(optimizer.grad_state[parameter]["summed_grad"]).view(-1)
     if not parameter.summed_grad.is_contiguous():
@@ -269,7 +269,7 @@ def summed_grad(optimizer: DPOptimizer, parameter: Any) -> Any:  # noqa: ANN401 
 def clip_factors(
     optimizer: DPOptimizer, grads: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return by what each record's gradient of each parameter is to be multiplied."""
+    """Return the factor that clips each record's gradient of each parameter."""
     norms = [grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads]
     limits = getattr(optimizer, "max_grad_norms", None)
     if limits is None:
@@ -284,12 +284,12 @@ def clip_factors(
 def clipped_size(
     optimizer: DPOptimizer, layout: Layout, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what clipping leaves of a canary record at each coordinate.
+    """Return the norm of a canary record after clipping, at each coordinate.
 
     Args:
         optimizer: Opacus' optimizer.
-        layout: Where the canaries are.
-        norms: Of each before clipping, over the clipping norm, as is what is left.
+        layout: Positions of the canaries.
+        norms: The norm of each before clipping; both are over the clipping norm.
     """
     limits = getattr(optimizer, "max_grad_norms", None)
     if limits is None:
@@ -305,11 +305,11 @@ def clipped_size(
 def accountant_of(given: object) -> HasHistory | None:
     """Return an accountant, given it or the engine that holds it.
 
-    Refused now if it is neither, and not after training.
+    Raises if it is neither, before training rather than after it.
     """
-    found: Any = getattr(given, "accountant", given)
-    if found is None or hasattr(found, "history"):
-        return found  # type: ignore[no-any-return]
+    accountant: Any = getattr(given, "accountant", given)
+    if accountant is None or hasattr(accountant, "history"):
+        return accountant  # type: ignore[no-any-return]
     raise InvalidInputError(
         "accountant must be the privacy engine or its accountant "
         f"(engine.accountant), got {type(given).__name__}"
@@ -317,19 +317,19 @@ def accountant_of(given: object) -> HasHistory | None:
 
 
 def hooked_accountant(optimizer: DPOptimizer) -> HasHistory | None:
-    """Return the accountant that Opacus' hook tells of each step, if it can be read."""
-    found = _hooked(optimizer).get("self")
-    return found if isinstance(found, IAccountant) else None
+    """Return the accountant that Opacus' hook updates in each step, if readable."""
+    accountant = _hooked(optimizer).get("self")
+    return accountant if isinstance(accountant, IAccountant) else None
 
 
 def _hooked_rate(optimizer: DPOptimizer) -> float | None:
-    """Return the rate that Opacus' hook hands to its accountant, if it can be read."""
+    """Return the rate that Opacus' hook passes to its accountant, if readable."""
     rate = _hooked(optimizer).get("sample_rate")
     return rate if isinstance(rate, float) and 0 < rate <= 1 else None
 
 
 def _hooked(optimizer: DPOptimizer) -> dict[str, Any]:
-    """Return what Opacus' hook after each step holds on to."""
+    """Return the closure variables of Opacus' hook after each step."""
     hook = getattr(optimizer, "step_hook", None)
     names = getattr(getattr(hook, "__code__", None), "co_freevars", ())
     cells = getattr(hook, "__closure__", None) or ()
@@ -360,16 +360,16 @@ def _sampling(data_loader: Loader) -> Sampling:
 
 
 def counted_steps(accountant: HasHistory | None) -> int:
-    """Return how many steps an accountant has counted; none without one."""
+    """Return how many steps an accountant has counted; 0 without one."""
     if accountant is None:
         return 0
     return sum(int(each) for _, _, each in accountant.history)
 
 
 def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Finding, ...]:
-    """Return that an accountant counted more steps than the audit saw, if it did.
+    """Return a finding if an accountant counted more steps than the audit observed.
 
-    Its claim is about all of them; what was done in the others was not looked at.
+    Its claim covers all of them; the others were not checked.
     """
     counted = counted_steps(accountant)
     if counted <= steps:
@@ -380,7 +380,7 @@ def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Finding,
 def reported_epsilon(accountant: HasHistory | None, delta: float) -> float | None:
     """Return the epsilon that an accountant itself reports; None if it has none.
 
-    Whatever it raises or warns of, the claim that is tested does not rest on it.
+    Its errors and warnings are ignored, as the tested claim does not rest on it.
     """
     report = getattr(accountant, "get_epsilon", None)
     if report is None or not delta or not counted_steps(accountant):
@@ -388,29 +388,29 @@ def reported_epsilon(accountant: HasHistory | None, delta: float) -> float | Non
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = float(report(delta=delta))
+            epsilon = float(report(delta=delta))
     except Exception:
         return None
-    return found if isfinite(found) and found >= 0 else None
+    return epsilon if isfinite(epsilon) and epsilon >= 0 else None
 
 
 def claim_and_remarks(
     accountant: HasHistory | None, *, rate: float
 ) -> tuple[PrivacyCurve | None, tuple[Finding, ...]]:
-    """Return the accountant's whole curve, and what is to be said of it.
+    """Return the accountant's whole privacy curve, and remarks on it.
 
     Args:
-        accountant: The privacy engine's; None if it was not given.
+        accountant: The privacy engine's accountant; None if it was not given.
         rate: The rate at which the loader samples.
     """
     if accountant is None:
         return None, ()
-    history, found = accountant.history, list[Finding]()
+    history, remarks = accountant.history, list[Finding]()
     rates = sorted(float(each) for _, each, _ in history)
     if rates and rates[-1] > rate * (1 + 1e-3):
-        found.append(noted("accounting.higher_rate", accounted=rates[-1], rate=rate))
+        remarks.append(noted("accounting.higher_rate", accounted=rates[-1], rate=rate))
     try:
-        return (accountant_curve(history) if history else None), tuple(found)
+        return (accountant_curve(history) if history else None), tuple(remarks)
     except InvalidInputError as error:
-        found.append(noted("accounting.not_a_claim", error=str(error)))
-        return None, tuple(found)
+        remarks.append(noted("accounting.not_a_claim", error=str(error)))
+        return None, tuple(remarks)

@@ -1,17 +1,17 @@
-"""What changes beside the private optimizer's steps, noticed while the training runs.
+"""Detects changes outside the private optimizer's steps during a training run.
 
-Between two steps of the private optimizer nothing may change that records decide: no
-parameter, no buffer, nothing that another optimizer trains; nor may the released model
-be another than the last step left. So after each step every parameter and buffer is
-summed up bit by bit, and compared just before the next, and at the end. That something
-changed is no fault by itself, as a step counter or an average of weights is harmless.
-Whether records decide it, a check of the step or a rehearsal of the loop finds out
-(``interference``, ``rehearsal``); what none looked at is named, and keeps a verdict
-from being clean.
+Between two steps of the private optimizer nothing may change depending on records: no
+parameter, no buffer, nothing that another optimizer trains; and the released model must
+be the one that the last step left. So the bits of every parameter and buffer are summed
+after each step, and compared just before the next, and at the end. A change is no fault
+by itself, as a step counter or an average of weights is harmless. Whether it depends on
+records is determined by a check of the step or a rehearsal of the loop
+(``interference``, ``rehearsal``); the result names what neither covered, and is then
+inconclusive.
 
-Of parameters that nobody is to train some numbers are compared, as adapters that are
-merged into frozen weights are written so. Every few steps it is also looked which
-parameters the model has: between these steps, only whether they are in their places.
+Some numbers of parameters that are not trained are compared too, as merging adapters
+writes to frozen weights. Every few steps the model's parameters are listed again;
+between these steps, only those already listed are followed.
 """
 
 import sys
@@ -43,13 +43,13 @@ from dpaudit.training.released import weights_digest
 
 __all__ = ["SideEffects"]
 
-_OFTEN: Final = 8  # steps, after which the model's parameters are listed again
-_LARGEST: Final = 1 << 22  # numbers of a tensor that are compared one and all
-_SOME: Final = 1024  # of one that is not trained
+_RELIST_EVERY: Final = 8  # steps, after which the model's parameters are listed again
+_COMPARED: Final = 1 << 22  # numbers of a tensor; of larger ones, evenly spaced
+_COMPARED_UNTRAINED: Final = 1024  # the same, of a tensor that is not trained
 
 
 class _Mark(NamedTuple):
-    """A tensor, where a module has it, and of which numbers it is summed up."""
+    """A tensor, where a module holds it, and the stride of the numbers summed."""
 
     name: str
     held_by: Mapping[str, torch.Tensor | None]
@@ -58,12 +58,12 @@ class _Mark(NamedTuple):
     stride: int
 
     def now(self) -> "_Mark":
-        """Return the mark of what is there now."""
-        there = self.held_by.get(self.key)
-        return self if there is None else self._replace(tensor=there)
+        """Return the mark of the tensor that the module holds there now."""
+        tensor = self.held_by.get(self.key)
+        return self if tensor is None else self._replace(tensor=tensor)
 
     def bits(self) -> torch.Tensor:
-        """Return the sum of the tensor's bits, eight bytes at a time."""
+        """Return the sum of the tensor's bytes, eight at a time."""
         flat = local(self.tensor.detach()).reshape(-1)[:: self.stride].contiguous()
         if flat.storage_offset() * flat.element_size() % 8 or flat.stride(0) != 1:
             flat = flat.new_empty(len(flat)).copy_(flat)
@@ -74,16 +74,16 @@ class _Mark(NamedTuple):
 
 @final
 class SideEffects:
-    """Notes what changes beside the private optimizer's own steps.
+    """Records changes outside the private optimizer's own steps.
 
     Args:
-        model: As ``make_private`` returned it; without it only other optimizers are
-            noticed.
-        optimizer: The private one.
+        model: The model that ``make_private`` returned; without it only other
+            optimizers are detected.
+        optimizer: The private optimizer.
 
     Attributes:
-        changed: What changed, by name, and how often.
-        steps: Over how many steps it was noticed.
+        changed: How often each tensor or optimizer changed, by name.
+        steps: Number of steps that were watched.
     """
 
     def __init__(self, model: Model | None, optimizer: DPOptimizer) -> None:
@@ -98,7 +98,7 @@ class SideEffects:
         self.steps, self._paused = 0, False
 
     def attach(self, attachment: Attachment) -> None:
-        """Begin to notice."""
+        """Begin to record changes."""
         attachment.before(self._look)
         attachment.after(self._remember)
 
@@ -108,7 +108,7 @@ class SideEffects:
         attachment.on_close(register_optimizer_step_post_hook(other).remove)
 
     def end(self) -> None:
-        """Look once more, when training has ended: what changed since the last step?"""
+        """Record what changed since the last step, after training has ended."""
         before = dict(self.changed)
         self._look()
         self._late = [
@@ -121,12 +121,12 @@ class SideEffects:
         ]
 
     def forget(self) -> None:
-        """Take what is there now as it is: after loading a checkpoint."""
+        """Accept the current state as unchanged, after loading a checkpoint."""
         self._marks, self._sums = [], []
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Notice nothing for a while, and begin anew after it."""
+        """Record nothing within this context, and start afresh after it."""
         self._paused = True
         try:
             yield
@@ -135,12 +135,12 @@ class SideEffects:
             self._marks, self._sums = [], []
 
     def findings(self, examined: Iterable[str], *, compared: bool) -> Iterator[Finding]:
-        """Return what was noticed, and what of it no probe has looked at.
+        """Return the recorded changes, and those of them that no probe examined.
 
         Args:
             examined: Names of what a probe of the step saw change.
-            compared: Whether steps were compared on other records: without that, what
-                is seen to change says little.
+            compared: Whether steps were compared on other records: without that, a
+                recorded change shows little.
         """
         if self._model is None:
             yield not_checked(Stage.SIDE_PATHS, "side_paths.would")
@@ -167,7 +167,7 @@ class SideEffects:
             yield inconclusive("side_paths.not_probed", (name,), times=times)
 
     def _released(self, examined: set[str]) -> Finding:
-        """Return whether the model is the one that the last step left."""
+        """Return whether the model is unchanged since the last step."""
         if not self._late:
             return inspected(
                 Stage.RELEASED_MODEL,
@@ -180,14 +180,14 @@ class SideEffects:
         return not_checked(Stage.RELEASED_MODEL, "released.changed", self._late)
 
     def _digest(self) -> dict[str, str]:
-        """Return the digest of the weights, unless ranks share them."""
+        """Return the digest of the weights, unless they are sharded over ranks."""
         weights = network(self._model).state_dict()
         if any(local(each) is not each for each in weights.values()):
             return {}
         return {"sha256": weights_digest(weights)}
 
     def _not_trained(self) -> int:
-        """Return how many numbers the private optimizer does not train."""
+        """Return how many of the model's parameters are not trained privately."""
         return sum(
             parameter.numel()
             for parameter in network(self._model).parameters()
@@ -195,10 +195,10 @@ class SideEffects:
         )
 
     def _other(self, optimizer: torch.optim.Optimizer, *, inside: bool) -> None:
-        """Notice the step of another optimizer.
+        """Record a step of another optimizer.
 
         Args:
-            optimizer: Which.
+            optimizer: The other optimizer.
             inside: Whether the private one is making its step, of which this is a part
                 if it trains the same parameters: the wrapped optimizer wraps another.
         """
@@ -213,28 +213,28 @@ class SideEffects:
             self._count(f"optimizer {type(optimizer).__name__}")
 
     def _look(self) -> None:
-        """Just before a step: what was written to since the last one?"""
+        """Record, just before a step, which tensors changed since the last one."""
         if self._paused:
             return
-        there = [mark.now() for mark in self._marks]
-        sums = zip(self._marks, there, self._sums, _sums(there), strict=True)
-        for mark, its, before, now in sums:
-            if its.tensor is not mark.tensor or before != now:
+        current = [mark.now() for mark in self._marks]
+        sums = zip(self._marks, current, self._sums, _sums(current), strict=True)
+        for mark, other, before, now in sums:
+            if other.tensor is not mark.tensor or before != now:
                 self._count(mark.name)
 
     def _remember(self) -> None:
-        """Just after a step: how things are."""
+        """Store, just after a step, the sums of all tensors."""
         if self._paused or self._model is None:
             return
         self.steps += 1
-        if self._marks and self.steps % _OFTEN:
+        if self._marks and self.steps % _RELIST_EVERY:
             self._marks = [mark.now() for mark in self._marks]
         else:
             self._list()
         self._sums = _sums(self._marks)
 
     def _list(self) -> None:
-        """Look which tensors the model has."""
+        """List the model's tensors, and record which were replaced or removed."""
         before = {mark.name: mark.tensor for mark in self._marks}
         self._marks = list(_marks(self._model, self._trained))
         now = {mark.name: mark.tensor for mark in self._marks}
@@ -247,7 +247,7 @@ class SideEffects:
 
 
 def _marks(model: Model, trained: Set[int]) -> Iterator[_Mark]:
-    """Return all parameters and buffers of a model, as they are."""
+    """Return marks of all parameters and buffers of a model."""
     places = {
         id(tensor): (held_by, key)
         for module in modules_of(model)
@@ -258,13 +258,13 @@ def _marks(model: Model, trained: Set[int]) -> Iterator[_Mark]:
         if id(tensor) not in places:
             continue
         idle = isinstance(tensor, torch.nn.Parameter) and id(tensor) not in trained
-        most = _SOME if idle else _LARGEST
+        most = _COMPARED_UNTRAINED if idle else _COMPARED
         stride = max(1, local(tensor.detach()).numel() // most)
         yield _Mark(name, *places[id(tensor)], tensor, stride)
 
 
 def _sums(marks: list[_Mark]) -> list[int]:
-    """Return the sum of each tensor's bits."""
+    """Return the sum of each tensor's bytes."""
     sums = [mark.bits() for mark in marks]
     if len({each.device for each in sums}) == 1:
         return [int(each) for each in torch.stack(sums).tolist()]
@@ -276,7 +276,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 
 def _steps_privately(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether it is a private optimizer that has this one make its step."""
+    """Return whether a private optimizer is stepping this one, as its wrapped one."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         frame = frame.f_back

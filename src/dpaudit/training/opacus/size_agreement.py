@@ -1,15 +1,15 @@
-"""Which batch did a step use? Its rows tell, if sizes that agree are no coincidence.
+"""Identifies the batch that a step used, from the number of rows that it clipped.
 
-The size of a Poisson sample is known to nobody beforehand. It is a sum of independent
-Bernoulli variables; if each has a probability of ``q`` at most, its variance is at
-least ``(1 - q)`` times its mean, and no value is more likely than 0.4689 over its
-standard deviation (Baillon, Cominetti and Vaisman, "A sharp uniform bound for the
-distribution of sums of Bernoulli trials", 2016). So rows that have nothing to do with a
-batch are as many as its records with that probability at most, and with those of ``d``
-batches in a row with at most its ``d``-th power, whatever the rows are.
+The size of a Poisson sample is unpredictable. It is a sum of independent Bernoulli
+variables; if each has probability ``q`` at most, its variance is at least ``(1 - q)``
+times its mean, and no value is more likely than 0.4689 over its standard deviation
+(Baillon, Cominetti and Vaisman, "A sharp uniform bound for the distribution of sums of
+Bernoulli trials", 2016). So a number of rows that is independent of a batch equals its
+number of records with at most that probability, and those of ``d`` consecutive batches
+all agree with at most its ``d``-th power, whatever the numbers of rows are.
 
-The mean is not known. It is taken to be smaller than that of the sizes that were seen:
-their sum is larger than a mean of ``t - 6 sqrt(t)`` by chance once in 10 million cases.
+The mean is unknown. It is assumed to be smaller than that of the observed sizes: by
+chance, their sum ``t`` has a mean below ``t - 6 sqrt(t)`` once in 10 million cases.
 """
 
 from bisect import bisect_right
@@ -25,23 +25,23 @@ from dpaudit.stats.binomial import log_tails
 __all__ = ["log_likeliest_size", "reused_batches"]
 
 _ETA: Final = 0.46883  # the constant of the bound, rounded up
-_LUCK: Final = 6  # standard deviations
-_LAGS: Final = 3  # ways that are tried
+_STANDARD_DEVIATIONS: Final = 6  # by which the mean is assumed to be smaller
+_TRIED_WAYS: Final = 3  # in which batches may be reused
 
 
 def log_likeliest_size(total: int, count: int, *, rate: float) -> float:
     """Return a bound on the log-probability of any one size of a Poisson sample.
 
     Args:
-        total: Of the sizes that were seen.
-        count: How many they were.
-        rate: The largest at which a record is sampled.
+        total: The sum of the observed sizes.
+        count: The number of observed sizes.
+        rate: The largest sampling probability of a record.
 
     Example:
         >>> print(f"{np.exp(log_likeliest_size(10_000, 100, rate=0.1)):.3f}")
         0.051
     """
-    variance = (total - _LUCK * sqrt(total)) * (1 - rate) / max(count, 1)
+    variance = (total - _STANDARD_DEVIATIONS * sqrt(total)) * (1 - rate) / max(count, 1)
     return min(0.0, log(_ETA) - log(variance) / 2) if variance > 0 else 0.0
 
 
@@ -50,17 +50,17 @@ def reused_batches(
 ) -> tuple[int, float]:
     """Return how many steps without a batch used an earlier one, and the log p-value.
 
-    It is asked whether each has as many rows as the batch of the step before, or as
-    that of the first step so far back as there were steps with a batch at first: so
-    batches come back at once, or in turns. And whether so many steps together have as
-    many rows as the first batches, in any order. The p-value is that of so many batches
-    that agree, if these steps have batches of their own, of which nothing is known.
+    Three ways of reuse are tested: each step has as many rows as the batch of the step
+    before (immediate reuse); or of the step ``k`` back, with ``k`` the number of steps
+    before the first one without a batch (reuse in turns); or ``k`` steps together have
+    as many rows as the first ``k`` batches, in any order. The p-value is the
+    probability of so many agreements if these steps have batches of their own.
 
     Args:
         at: Numbers of the steps without a batch, from 1; all others used one each.
         rows: How many rows each of them clipped.
-        sizes: Of the batches, in the order in which they were handed over.
-        rate: The largest at which a record is sampled.
+        sizes: Sizes of the batches, in the order in which they were handed over.
+        rate: The largest sampling probability of a record.
 
     Example:
         >>> sizes = [97, 104, 88, 110, 101, 93]
@@ -84,7 +84,7 @@ def reused_batches(
         tried, wrong = np.unique(used[known]), np.unique(used[known & ~agree])
         right = np.setdiff1d(tried, wrong)
         if len(right):
-            log_p = log_tails(len(right), len(tried), log_odds)[0] + log(_LAGS)
+            log_p = log_tails(len(right), len(tried), log_odds)[0] + log(_TRIED_WAYS)
             best = min(best, (int(np.isin(used, right).sum()), log_p), key=_log_p)
     return min(best, _in_any_order(at, clipped, handed, likeliest), key=_log_p)
 
@@ -95,7 +95,7 @@ def _in_any_order(
     sizes: NDArray[np.int64],
     likeliest: float,
 ) -> tuple[int, float]:
-    """Return how many steps used the first batches in another order, and log p."""
+    """Return how many steps reused the first batches in any order, and log p."""
     count = at[0] - 1
     rounds = len(at) // count if 1 < count <= len(sizes) else 0
     together = np.asarray(at)[: rounds * count] == at[0] + np.arange(rounds * count)
@@ -103,7 +103,7 @@ def _in_any_order(
         return 0, 0.0
     every = np.sort(rows[: rounds * count].reshape(rounds, count))
     again = int((every == np.sort(sizes[:count])).all(1).sum())
-    log_p = count * likeliest + lgamma(count + 1) + log(rounds * _LAGS)
+    log_p = count * likeliest + lgamma(count + 1) + log(rounds * _TRIED_WAYS)
     return (again * count, log_p) if again and log_p < 0 else (0, 0.0)
 
 
@@ -112,11 +112,11 @@ def _log_p(found: tuple[int, float]) -> float:
 
 
 def _batch_of(at: Sequence[int], lag: int) -> NDArray[np.int64]:
-    """Return the number of the batch that each step without one used; 0 for none."""
+    """Return the batch that each step without one used, by number; 0 for none."""
     used: dict[int, int] = {}
     for step in at:
         before = step - lag
-        # Steps with a batch are numbered as their batches, but for those without.
+        # A step's batch number is its own minus the number of steps without a batch.
         fresh = before - bisect_right(at, before)
         used[step] = used.get(before, fresh) if before > 0 else 0
     return np.array([used[step] for step in at], np.int64)

@@ -1,9 +1,9 @@
-"""How the pipeline stages of one Opacus run are checked, besides by canaries.
+"""Checks the pipeline stages of an Opacus run by other means than canaries.
 
-The noise of each step, the batches as the loader yields them, what changes beside the
-private optimizer, and probes of the user's own step: each says what it saw, and what
-is wrong. All of it goes into the coverage of the result, and into every checkpoint, so
-that a run which was broken off says in the end what one in a piece would have said.
+These are the noise of each step, the batches that the loader yields, side effects
+outside the private optimizer, and probes of the user's own step. Each reports what it
+checked and any fault, in the coverage of the result and in every checkpoint, so that
+an interrupted and resumed run reports the same as an uninterrupted one.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,17 +43,18 @@ class StageChecks:
     """Checks the pipeline stages of a run, once it is attached.
 
     Args:
-        model: As ``make_private`` returned it; None if it was not given.
-        optimizer: Likewise.
-        loader: Likewise.
-        accountant: What counts the steps; None if that is not known.
-        rate: The rate at which the loader was set up to sample.
-        key: Of the run: which steps, records and coordinates are looked at is drawn
-            from it.
+        model: The model that ``make_private`` returned; None if it was not given.
+        optimizer: The optimizer that it returned.
+        loader: The loader that it returned.
+        accountant: The accountant that counts the steps; None if unknown.
+        rate: The configured sampling rate of the loader.
+        key: The run's key, from which the steps, records and coordinates to check are
+            drawn.
 
     Attributes:
         noise: Reads the noise of each step.
-        step_consistency: Holds each step against batches, accountant and clipping norm.
+        step_consistency: Compares each step with its batches, accountant entry and
+            clipping norm.
     """
 
     def __init__(
@@ -81,9 +82,9 @@ class StageChecks:
         )
 
     def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
-        """Begin to look; what is found on the way is told."""
+        """Begin to check; ``tell`` receives findings made during training."""
         alone = rank_and_world(self._optimizer)[1] == 1
-        if alone:  # as ranks must all pass over the same steps, which one cannot know
+        if alone:  # ranks must all skip the same steps, and cannot know which
             self._bare = attachment.skips_bare
         if self._model is not None:
             checks = self._step_checks = StepChecks(
@@ -99,8 +100,8 @@ class StageChecks:
         def between() -> None:
             made = self.step_consistency.steps.count
             if self._step_checks is not None:
-                for each in self._step_checks.between(made):
-                    tell(each)
+                for finding in self._step_checks.between(made):
+                    tell(finding)
 
         self._beside.attach(attachment)
         self._sampled = SampledBatches(self._loader, attachment.guard)
@@ -120,16 +121,16 @@ class StageChecks:
         consistency.attach(self._sampled, self._others)
 
     def end(self) -> None:
-        """Look once more, when training has ended."""
+        """Check for side effects once more, after training."""
         self._beside.end()
 
     def paused(self) -> AbstractContextManager[None]:
-        """Return what lets nothing be noticed while it is entered."""
+        """Return a context in which no side effect is recorded."""
         return self._beside.paused()
 
     @property
     def step_checks(self) -> StepChecks:
-        """What checks the user's step."""
+        """The checks of the user's step."""
         if self._step_checks is None:
             raise InvalidInputError(
                 "a probe needs the model: OpacusAudit(..., model=model), as "
@@ -138,10 +139,10 @@ class StageChecks:
         return self._step_checks
 
     def findings(self, rate: float) -> Iterator[Finding]:
-        """Return how stages were inspected, and what is wrong there.
+        """Return the checks of stages by inspection, and the faults found.
 
         Args:
-            rate: The sampling rate that the accountant was told.
+            rate: The sampling rate given to the accountant.
         """
         yield from self._not_checked()
         examined, compared = set[str](), False
@@ -162,20 +163,20 @@ class StageChecks:
     def _sampling(self, sampled: SampledBatches, rate: float) -> Iterator[Finding]:
         """Return whether the batches that steps used are Poisson samples.
 
-        What was seen counts as a check only if nothing is left open.
+        Inspections count as checks only if no question is left open.
         """
         consistency = self.step_consistency
         checks, faults = sampled.sampling.found(
             rate, steady=consistency.steady, share=_OWN_SHARE
         )
-        found = [*checks, *faults, *consistency.sampling(rate)]
-        left_open = any(each.code in _LEFT_OPEN for each in found)
-        for each in found:
-            if not (left_open and each.status is Status.INSPECTED):
-                yield each
+        findings = [*checks, *faults, *consistency.sampling(rate)]
+        left_open = any(finding.code in _LEFT_OPEN for finding in findings)
+        for finding in findings:
+            if not (left_open and finding.status is Status.INSPECTED):
+                yield finding
 
     def saved(self) -> State:
-        """Return what was seen, as arrays; noise is kept by the audit itself."""
+        """Return the state as arrays; noise is kept by the audit itself."""
         others, arrays = self._others.saved() if self._others else ({}, {})
         kept = {
             "changed": self._beside.changed,
@@ -189,7 +190,7 @@ class StageChecks:
         return {_STATE: packed(kept), **batches, **arrays}
 
     def restore(self, state: State) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from the state that ``saved`` returned."""
         fields = {"changed", "steps", "passed", "again", "others"}
         plain = unpacked(state, _STATE, {*fields, "step_consistency"})
         self._beside.changed = {
@@ -207,7 +208,7 @@ class StageChecks:
         self._beside.forget()
 
     def _not_checked(self) -> Iterator[Finding]:
-        """Return what would check stages that nothing may have checked."""
+        """Return what would check each stage that may be left unchecked."""
         probe = "probe.would_step" if self._model else "probe.would_with_model"
         for stage, code in (
             (Stage.GRADIENTS, probe),

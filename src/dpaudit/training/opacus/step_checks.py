@@ -1,11 +1,11 @@
-"""Checks of the user's own step: at the opening, and at steps that nobody knows.
+"""Checks the user's own step: when the audit is opened, and at secret steps.
 
-A check asks two things in a copy of the process: how much one record changes the sum
-before noise (``probe``), and whether anything but the noisy sums depends on records
+A check measures two things in a copy of the process: how much one record changes the
+sum before noise (``probe``), and whether anything but the noisy sums depends on records
 (``interference``). What holds at the opening may not hold later: clipping may be
-replaced, a threshold reached. So it is asked again at steps that are drawn from the
-key, and when what steers the steps changes. How often is fixed beforehand, so that the
-checks take a tenth of the run's time, or two seconds of a short one.
+replaced, a threshold reached. So the check is repeated at steps that are drawn from the
+key, and when settings that control the steps change. How often is fixed beforehand, so
+that the checks take a tenth of the run's time, or two seconds of a short one.
 """
 
 import os
@@ -55,30 +55,30 @@ from dpaudit.training.process_copy import CopyFailedError, in_copy, why_no_copy
 
 __all__ = ["StepChecks"]
 
-_SHARE: Final = 0.1  # of the run's time
-_LITTLE: Final = 2.0  # seconds, that a short run's checks may take as well
-_MOST: Final = 3  # checks at secret steps, and as many when something changes
-_RECORDS_AGAIN: Final = 2  # that leave, one at a time, at secret steps
-_MANY: Final = 256  # records of which it is asked what clipping leaves
+_TIME_SHARE: Final = 0.1  # of the run's time
+_SHORT_RUN_SECONDS: Final = 2.0  # that the checks may always take
+_MAX_CHECKS: Final = 3  # at secret steps, and as many when something changes
+_RECORDS_AGAIN: Final = 2  # removed, one at a time, at secret steps
+_CLIPPED_RECORDS: Final = 256  # whose norm after clipping is measured
 _ROUNDING: Final = 0.02  # of a norm in half precision
-_PROBED: Final = 12  # records of a probe
-_FEWEST: Final = 6  # records of which batches can be compared
-_PATIENCE: Final = 600.0  # seconds
-_WORLD: Final = 60.0
+_PROBE_RECORDS: Final = 12  # in the batch of a probe
+_MIN_RECORDS: Final = 6  # to compare batches
+_CHECK_SECONDS: Final = 600.0  # limit of a check
+_WORLD_SECONDS: Final = 60.0  # limit of one run in a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Examined:
-    """What one check showed.
+    """The results of one check.
 
     Attributes:
         sensitivity: How much one record changes the sum.
         findings: What besides noisy sums depends on records.
-        written: Parameters and buffers that are written to besides by the optimizer,
-            alike whatever the records.
-        bare: Where a rehearsal saw steps without noise.
-        seconds: That the comparison took.
-        step_seconds: That one step took.
+        written: Parameters and buffers that are written to other than by the optimizer,
+            equally for all records.
+        bare: Places in the code where a rehearsal saw steps without noise.
+        seconds: CPU time of the comparison.
+        step_seconds: CPU time of one step.
     """
 
     sensitivity: Sensitivity
@@ -91,12 +91,12 @@ class _Examined:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept of checks at secret steps.
+    """The results of checks at secret steps that are kept.
 
     Attributes:
         steps: After how many steps each was made.
         largest: The largest change of the sum by one record, over the clipping norm.
-        failed: After how many steps one could not be made.
+        failed: After how many steps each failed check was tried.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -109,19 +109,19 @@ class StepChecks:
     """Checks the user's step in copies of the process.
 
     Args:
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
-        loader: Likewise.
-        close: Takes the audit off, in a copy.
-        skips_bare: Which steps without noise are passed over; added to.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
+        loader: The loader that it returned.
+        close: Detaches the audit, in a copy.
+        skips_bare: Which steps without noise are skipped; rehearsals add to it.
         rng: Draws records and steps; from the key.
 
     Attributes:
-        examined: Parameters, buffers and optimizers that steps change besides by the
+        examined: Parameters, buffers and optimizers that steps change other than by the
             private optimizer; what depends on records is a fault.
         compared: Whether steps were compared on batches of other records.
-        reworked: Whether noisy sums are changed before they are applied, by what was
-            not seen to depend on records.
+        reworked: Whether noisy sums are changed before they are applied, without a
+            detected dependence on records.
     """
 
     def __init__(
@@ -157,17 +157,17 @@ class StepChecks:
         generators: Sequence[torch.Generator] = (),
         seed: int = 0,
     ) -> tuple[Sensitivity, tuple[Finding, ...]]:
-        """Check a step now; afterwards all is as it was.
+        """Check a step now, without side effects.
 
         Args:
-            step: The user's own.
-            batch: Real records; some of the data set's if left out.
+            step: The user's own step.
+            batch: Real records; by default some of the data set.
             train: The user's whole loop.
-            steps: How many steps it makes, if that is known.
-            records: How many records leave the batch, one at a time.
+            steps: Number of steps that the loop makes, if known.
+            records: How many records are removed from the batch, one at a time.
             generators: Random generators that the step draws from, besides torch's,
                 numpy's and Python's own.
-            seed: For all of them.
+            seed: The seed for all of them.
         """
         check_step(step)
         why = why_no_copy()
@@ -192,35 +192,36 @@ class StepChecks:
             )
 
         try:
-            found = in_copy(examine, seconds=_PATIENCE)
+            examined = in_copy(examine, seconds=_CHECK_SECONDS)
         except CopyFailedError as error:
             raise InvalidInputError(
                 f"step(batch) could not be run on records of the data set: {error}"
             ) from None
-        self.examined |= {*found.written, *found.sensitivity.beside}
-        self.compared |= _compared(found.findings)
-        self.reworked |= found.sensitivity.reworked and not any(
-            each.status is Status.FAULT for each in found.findings
+        self.examined |= {*examined.written, *examined.sensitivity.beside}
+        self.compared |= _compared(examined.findings)
+        self.reworked |= examined.sensitivity.reworked and not any(
+            each.status is Status.FAULT for each in examined.findings
         )
-        self._skips_bare.places |= found.bare
+        self._skips_bare.places |= examined.bare
         if self._step is None and steps is not None:
-            self._plan(step, steps, found)
-        return found.sensitivity, found.findings
+            self._plan(step, steps, examined)
+        return examined.sensitivity, examined.findings
 
-    def _plan(self, step: Step, steps: int, found: _Examined) -> None:
-        """Draw the steps after which it is asked again."""
+    def _plan(self, step: Step, steps: int, first: _Examined) -> None:
+        """Draw the steps after which the check is repeated."""
         self._step, self._steering = step, self._steers()
-        cost = found.seconds + found.sensitivity.sums * found.step_seconds / 3
+        cost = first.seconds + first.sensitivity.sums * first.step_seconds / 3
         afford = int(
-            max(_SHARE * steps * found.step_seconds, _LITTLE) / max(cost, 1e-9)
+            max(_TIME_SHARE * steps * first.step_seconds, _SHORT_RUN_SECONDS)
+            / max(cost, 1e-9)
         )
-        count = min(_MOST, afford, max(0, steps - 1))
-        self._changes_left = _MOST
+        count = min(_MAX_CHECKS, afford, max(0, steps - 1))
+        self._changes_left = _MAX_CHECKS
         drawn = self._rng.choice(max(steps - 1, 1), count, replace=False) + 1
         self._due = sorted(drawn.tolist())
 
     def between(self, made: int) -> Iterator[Finding]:
-        """Check again, if it is time to; return what is wrong.
+        """Repeat the check if it is due, and return the faults found.
 
         Args:
             made: How many steps were made so far.
@@ -238,23 +239,23 @@ class StepChecks:
             self._due.pop(0)
         step, rng = self._step, self._another_rng()
         try:
-            found = in_copy(
+            examined = in_copy(
                 lambda: self._examine(step, None, rng, records=_RECORDS_AGAIN),
-                seconds=_PATIENCE,
+                seconds=_CHECK_SECONDS,
             )
         except (CopyFailedError, InvalidInputError):
             self._kept.failed.append(made)
             return
         self._kept.steps.append(made)
-        self.examined |= {*found.written, *found.sensitivity.beside}
-        self._kept.largest = max(self._kept.largest, found.sensitivity.change or 0.0)
-        yield from found.sensitivity.faults
-        for each in found.findings:
-            if each.status in (Status.FAULT, Status.INCONCLUSIVE):
-                yield each
+        self.examined |= {*examined.written, *examined.sensitivity.beside}
+        self._kept.largest = max(self._kept.largest, examined.sensitivity.change or 0.0)
+        yield from examined.sensitivity.faults
+        for finding in examined.findings:
+            if finding.status in (Status.FAULT, Status.INCONCLUSIVE):
+                yield finding
 
     def findings(self) -> Iterator[Finding]:
-        """Return what checks at secret steps showed."""
+        """Return the findings of checks at secret steps."""
         kept = self._kept
         if self.reworked:
             yield noted("probe.reworked")
@@ -268,7 +269,7 @@ class StepChecks:
             yield noted("interference.not_again", step=kept.failed[0])
 
     def _steers(self) -> object:
-        """Return what steers a step, besides the learning rate."""
+        """Return the settings that control a step, except the learning rate."""
         optimizer = self._optimizer
         return (
             *(repr(getattr(optimizer, name, None)) for name in CONTROLS),
@@ -299,9 +300,11 @@ class StepChecks:
         """Return how much one record changes the sum."""
         collate, collated = None, 0
         if batch is None:
-            with random_states():  # a data set may draw, as augmentations do
+            with random_states():  # reading records may draw numbers (augmentation)
                 count, records_at = self._records(None)
-                at = np.unique(np.linspace(0, count - 1, _PROBED).astype(np.int64))
+                at = np.unique(
+                    np.linspace(0, count - 1, _PROBE_RECORDS).astype(np.int64)
+                )
                 batch, collated = records_at(at), len(at)
 
             def collate(rows: Sequence[int]) -> Batch:
@@ -319,15 +322,18 @@ class StepChecks:
             generators=generators,
             seed=seed,
         )
-        found = probe()
-        again = found.unseen is not None and found.unseen.code == "probe.not_repeated"
-        if again and why_no_copy() is None:  # it may keep something in Python objects
+        sensitivity = probe()
+        again = (
+            sensitivity.unseen is not None
+            and sensitivity.unseen.code == "probe.not_repeated"
+        )
+        if again and why_no_copy() is None:  # it may keep state in Python objects
             return probe(apart=True)
-        return found
+        return sensitivity
 
     def _gradient_bytes(self) -> int:
-        """Return how large the gradient of one record is, where each has one."""
-        if hasattr(self._model, "get_clipping_coef"):  # with ghost clipping none has
+        """Return the size of one record's gradient; 0 without per-record gradients."""
+        if hasattr(self._model, "get_clipping_coef"):  # with ghost clipping
             return 0
         return sum(p.numel() * p.element_size() for p in self._optimizer.params)
 
@@ -345,24 +351,24 @@ class StepChecks:
     ) -> _Examined:
         """Examine a step; called in a copy of the process."""
         self._close()
-        none: NoStepError | None = None
+        no_step: NoStepError | None = None
         sensitivity = Sensitivity(unseen=not_checked(Stage.CLIPPING, "probe.no_step"))
         try:
             sensitivity = self._sensitivity(step, batch, records, generators, seed)
         except NoStepError as error:
-            none = error
+            no_step = error
         count, records_at = self._records(batch)
         started = _cpu_seconds()
         compared = Interference(
             step,
             self._model,
             self._optimizer,
-            seconds=_WORLD,
+            seconds=_WORLD_SECONDS,
             train=train,
             leave_out=[self._loader],
         )
         findings: list[Finding] = []
-        if count >= _FEWEST:
+        if count >= _MIN_RECORDS:
             batches = batches_of(
                 count,
                 records_at,
@@ -379,13 +385,13 @@ class StepChecks:
         else:
             few = not_checked(Stage.SIDE_PATHS, "interference.few", count=count)
             findings.append(few)
-        if none is not None and compared.unapplied:
+        if no_step is not None and compared.unapplied:
             raise NoStepError(
                 "noise is added, and the optimizer that Opacus wraps makes no step, "
                 "where the audit reads what was released; call optimizer.step()"
             )
-        if none is not None and not _compared(findings):
-            raise none
+        if no_step is not None and not _compared(findings):
+            raise no_step
         findings += self._of_many(step, count, records_at, rng)
         seconds = _cpu_seconds() - started
         written, bare = set(compared.written), set[str]()
@@ -397,7 +403,7 @@ class StepChecks:
                 self._loader,
                 steps=steps,
                 rng=rng,
-                seconds=_WORLD,
+                seconds=_WORLD_SECONDS,
                 own_noise=compared.own_noise,
             )
             findings += played.findings
@@ -419,12 +425,12 @@ class StepChecks:
         records_at: Callable[[NDArray[np.int64]], Batch],
         rng: np.random.Generator,
     ) -> Iterator[Finding]:
-        """Return what clipping leaves of many records."""
-        at = rng.choice(count, min(_MANY, count), replace=False)
+        """Return a check of the norms of many records after clipping."""
+        at = rng.choice(count, min(_CLIPPED_RECORDS, count), replace=False)
         with suppress(CopyFailedError):
             left = in_copy(
                 lambda: left_of_many(step, self._optimizer, records_at(at)),
-                seconds=_WORLD,
+                seconds=_WORLD_SECONDS,
             )
             if left is None:
                 return
@@ -437,7 +443,7 @@ class StepChecks:
                 )
 
     def saved(self) -> dict[str, Any]:
-        """Return what was seen, as JSON has it."""
+        """Return the state as JSON values."""
         return {
             "steps": self._kept.steps,
             "largest": self._kept.largest,
@@ -449,7 +455,7 @@ class StepChecks:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from the state that ``saved`` returned."""
         self._kept = _Kept(
             steps=[int(each) for each in saved["steps"]],
             largest=float(saved["largest"]),
@@ -466,12 +472,12 @@ def _compared(findings: Iterable[Finding]) -> bool:
 
 
 def _cpu_seconds() -> float:
-    """Return what this process and its copies have used."""
+    """Return the CPU time that this process and its copies have used."""
     used = os.times()
     return sum(used[:4])
 
 
 def _rows(batch: Batch) -> tuple[int, Callable[[NDArray[np.int64]], Batch]]:
-    """Return how many records a batch holds, and what makes a batch of some."""
+    """Return the number of records in a batch, and a function that selects some."""
     count = records_in(batch)
     return count, lambda rows: rows_of(batch, count, rows)

@@ -1,21 +1,20 @@
-"""One step, one batch, one entry: what the steps of a run must have in common.
+"""Checks that each step has its own batch, accountant entry and clipping norm.
 
 The proof of DP-SGD composes steps, each of which adds noise to the clipped sum of one
-fresh sample. So every private step, wherever noise is added, needs a batch of its own:
-a batch that serves several steps is sampled once where the accountant counts a sample
+fresh sample. So every private step, wherever noise is added, needs its own batch: a
+batch that serves several steps is sampled once, while the accountant counts a sample
 for each step. It needs an entry in the accountant's history with its noise multiplier
-and rate (``steps``). And what records are clipped to must be what the noise is scaled
-by.
+and rate (``steps``). And the clipping norm must be the one that scales the noise.
 
-Up to any step at least as many batches must have been handed to the loop as steps were
-made. Batches that no step used are fine; micro-batches are parts of one batch. A step
-too many used an earlier batch again, or one that nobody saw being drawn: programs may
-draw samples by themselves. So it is a fault only if its rows agree with an earlier
-batch (``size_agreement``); otherwise sampling was not checked.
+Up to any step, the loop must have received at least as many batches as steps were made.
+Unused batches are fine; micro-batches are parts of one batch. A step beyond these used
+an earlier batch again, or one whose drawing was not observed, as programs may draw
+samples by themselves. So it is a fault only if its rows agree with an earlier batch
+(``size_agreement``); otherwise sampling was not checked.
 
-No step may clip more rows than the batches that were handed over for it hold records:
-others came from elsewhere, and nothing is known of how they were sampled. Fewer rows
-are fine. A step without noise is no private one, and no business of the sampler's.
+No step may clip more rows than there are records in the batches handed over for it: the
+rest came from elsewhere, and how they were sampled is unknown. Fewer rows are fine. A
+step without noise is not private, and its batch is not checked.
 """
 
 from array import array
@@ -61,12 +60,12 @@ _UNLIKE: Final = {"more": "sampling.more_rows", "fewer": "sampling.fewer_rows"}
 _OF_UNLIKE: Final = ("steps", "first", "rows", "records")
 _COUNTS: Final = (
     "private",  # steps with noise
-    "own",  # of them, with a batch of the given loader
-    "several",
-    "in_parts",  # whose gradients were added up from several backward passes
-    "wider",
-    "first_wider",
-    # Steps with more or fewer rows than records; of the first its number and both.
+    "own",  # private steps with a batch of the given loader
+    "several",  # steps that used several batches
+    "in_parts",  # steps that accumulated gradients of several backward passes
+    "wider",  # steps whose clipping norm exceeds the one that scales the noise
+    "first_wider",  # the number of the first of these
+    # Steps with more or fewer rows than records; the first one's number, rows, records.
     *(f"{which}_{what}" for which in _UNLIKE for what in _OF_UNLIKE),
     "spare",  # records that were handed over and may be used in a later step
 )
@@ -74,20 +73,19 @@ _COUNTS: Final = (
 
 @final
 class StepConsistency:
-    """Holds each step against batches, accountant and clipping norm.
+    """Compares each step with its batches, accountant entry and clipping norm.
 
     Args:
-        model: As ``make_private`` returned it; None if it was not given.
-        optimizer: Likewise.
-        accountant: What counts the steps; None if that is not known.
-        rate: The rate at which the loader was set up to sample.
+        model: The model that ``make_private`` returned; None if it was not given.
+        optimizer: The optimizer that it returned.
+        accountant: The accountant that counts the steps; None if unknown.
+        rate: The configured sampling rate of the loader.
 
     Attributes:
-        steps: What each step was configured to do.
-        own_rows: Whether the step clips other rows than those of the records that it
-            is given, such as zeros that fill a batch up, or views whose gradients it
-            sums. How many rows there are then tells nothing of the records; whoever
-            finds that out sets it.
+        steps: The configuration of each step.
+        own_rows: Whether the step clips other rows than those of its records, such as
+            padding with zeros, or views whose gradients it sums. The number of rows
+            then does not show the number of records. Set by the check that detects it.
     """
 
     def __init__(
@@ -102,35 +100,35 @@ class StepConsistency:
         self.steps, self.own_rows = ConfiguredSteps(), False
         self._batches: SampledBatches | None = None
         self._others: OtherLoaders | None = None
-        # An accountant of Opacus counts steps as they are made; what it counted before
-        # is of others. Any other history may state the whole run beforehand.
+        # An accountant of Opacus counts steps as they are made; earlier counts belong
+        # to other runs. Any other history may state the whole run beforehand.
         stepwise = isinstance(accountant, IAccountant)
-        self._told = counted_steps(accountant) if stepwise else 0
+        self._counted_before = counted_steps(accountant) if stepwise else 0
         self._counts = dict.fromkeys(_COUNTS, 0)
-        # In the sum of the step that is being made: rows, how many are not zero, if
-        # that was counted, and how often some were added.
+        # In the sum of the current step: rows, how many are not zero (if counted), and
+        # how often some were added.
         self._rows = self._live = self._parts = 0
-        # Steps without a batch: which they were of those that had one or needed one,
-        # and how many rows they clipped.
+        # Steps without a batch: their numbers among the steps of the given loader and
+        # those without a batch, and how many rows they clipped.
         self._without, self._without_rows = array("q"), array("q")
-        self._norms = (0.0, 0.0)  # of module and noise, where they first differed
+        self._norms = (0.0, 0.0)  # the module's and the noise's, where first different
 
     @property
     def steady(self) -> bool:
-        """Whether batches of the given loader were drawn at one rate in all steps."""
+        """Whether all steps drew the given loader's batches at one rate."""
         return len({run.rate for run in self.steps.runs} - {None}) <= 1
 
     @property
     def inside(self) -> bool:
-        """Whether gradients were added up for a step that was not made yet."""
+        """Whether gradients were accumulated for a step that was not made yet."""
         return self._rows > 0
 
     def attach(self, batches: SampledBatches, others: OtherLoaders) -> None:
-        """Begin to look at the batches that loaders hand over."""
+        """Begin to compare steps with the batches that loaders hand over."""
         self._batches, self._others = batches, others
 
     def add_rows(self) -> None:
-        """Take note of rows of gradients that are about to be added to the sum."""
+        """Count the rows of gradients that are about to be added to the sum."""
         parameter = self._optimizer.params[0]
         if getattr(parameter, "summed_grad", None) is None:
             self._rows = self._live = self._parts = 0
@@ -141,11 +139,11 @@ class StepConsistency:
             self._live += _live_rows(self._optimizer.params)
 
     def step(self, noise: float, clip: float) -> None:
-        """Take note of a step that was given its noise.
+        """Record a step whose noise was added.
 
         Args:
             noise: Its noise multiplier.
-            clip: The clipping norm that the noise was scaled by.
+            clip: The clipping norm that scaled the noise.
         """
         batches, counts = self._batches, self._counts
         rate: float | None = self._rate
@@ -161,7 +159,7 @@ class StepConsistency:
                 counts["first_wider"], self._norms = made, (float(norm), clip)
 
     def _use_batch(self, batches: SampledBatches, *, private: bool) -> bool:
-        """Say which batch a step used; return whether it is one of the given loader."""
+        """Assign a batch to a step; return whether it is one of the given loader."""
         counts, rows, fresh = self._counts, self._rows, batches.fresh()
         live, parts = self._live, self._parts
         self._rows = self._live = self._parts = 0
@@ -185,17 +183,17 @@ class StepConsistency:
         counts["own"] += 1
         if rows > records:
             self._count_unlike("more", rows, records)
-        # One row may stand in for an empty batch.
+        # One row may replace an empty batch.
         elif rows < records and not waiting and len(fresh) == 1 < records:
             self._count_unlike("fewer", rows, records)
-        # Once there is a step for each batch, none is left for later.
+        # Once there is a step for each batch, no records remain for later ones.
         left = max(records - rows, 0)
         counts["spare"] = left * (batches.handed > counts["own"])
         counts["several"] += parts > 1 and len(fresh) > 1 and rows == sum(fresh)
         return True
 
     def _count_unlike(self, which: str, rows: int, records: int) -> None:
-        """Count a step with more or fewer rows than records, and keep the first."""
+        """Count a step with more or fewer rows than records, and record the first."""
         counts = self._counts
         if not counts[f"{which}_steps"]:
             seen = 0, self.steps.count + 1, rows, records
@@ -204,10 +202,10 @@ class StepConsistency:
         counts[f"{which}_steps"] += 1
 
     def saved(self) -> dict[str, Any]:
-        """Return what was seen, as JSON has it."""
+        """Return the state as JSON values."""
         return {
             "configured": self.steps.saved().tolist(),
-            "told": self._told,
+            "told": self._counted_before,
             "norms": list(self._norms),
             "counts": self._counts,
             "own_rows": self.own_rows,
@@ -215,10 +213,10 @@ class StepConsistency:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what ``saved`` returned."""
+        """Continue from the state that ``saved`` returned."""
         rows = np.array(saved["configured"], np.float64).reshape(-1, 4)
         self.steps = ConfiguredSteps.restored(rows)
-        self._told = int(saved["told"])
+        self._counted_before = int(saved["told"])
         self.own_rows |= bool(saved["own_rows"])
         module, noise = saved["norms"]
         self._norms = float(module), float(noise)
@@ -228,10 +226,10 @@ class StepConsistency:
         )
 
     def checks(self, *, alone: bool) -> Iterator[Finding]:
-        """Return what was checked besides sampling.
+        """Return the checks of stages other than sampling.
 
         Args:
-            alone: Whether there is one rank.
+            alone: Whether there is only one rank.
         """
         if self._accountant is not None:
             yield accounting_compared(self.steps)
@@ -241,10 +239,10 @@ class StepConsistency:
     def sampling(self, rate: float) -> Iterator[Finding]:
         """Return which batches private steps used, and whether those are samples.
 
-        Of several ranks each has a part of a batch, and this says nothing.
+        Returns nothing with several ranks, each of which has only a part of a batch.
 
         Args:
-            rate: The largest that the accountant was told.
+            rate: The largest sampling rate given to the accountant.
         """
         batches, others, counts = self._batches, self._others, self._counts
         if batches is None or others is None:
@@ -276,10 +274,10 @@ class StepConsistency:
                 yield inconclusive(code, steps=steps, **numbers)
 
     def faults(self, rate: float) -> Iterator[Finding]:
-        """Return what is wrong whatever the claim.
+        """Return the faults that hold for any claim.
 
         Args:
-            rate: The largest that the accountant was told.
+            rate: The largest sampling rate given to the accountant.
         """
         again, log_p = self._reused(rate)
         if again:
@@ -310,11 +308,11 @@ class StepConsistency:
             )
         if self._accountant is not None:
             yield from accounting_faults(
-                self._accountant.history, self.steps, before=self._told
+                self._accountant.history, self.steps, before=self._counted_before
             )
 
     def _reused(self, rate: float) -> tuple[int, float]:
-        """Return how many steps certainly used a batch again, and the log p-value."""
+        """Return how many steps reused a batch, if significant, and the log p-value."""
         if self._batches is None:
             return 0, 0.0
         sizes = self._batches.sizes
@@ -326,7 +324,7 @@ class StepConsistency:
 
 
 def _rows(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
-    """Return of how many rows a parameter holds gradients, or their norms."""
+    """Return the number of rows of a parameter's per-example gradients, or norms."""
     kept: Any = getattr(parameter, "grad_sample", None)
     if kept is None:  # with ghost clipping
         kept = getattr(parameter, "_norm_sample", ())
@@ -334,7 +332,7 @@ def _rows(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
 
 
 def _live_rows(parameters: Sequence[Any]) -> int:
-    """Return how many rows of gradients are not zero in all parameters."""
+    """Return how many rows of gradients are nonzero in some parameter."""
     live: torch.Tensor | None = None
     for parameter in parameters:
         kept: Any = getattr(parameter, "grad_sample", None)

@@ -1,8 +1,8 @@
-"""The user's own step, run on chosen records as often as wanted, without a trace.
+"""Runs the user's own step repeatedly on chosen records, without side effects.
 
-A probe asks what a batch's sum would be: with one row left out of it, with the loss
-multiplied, with other random numbers, with dropout switched off. What it finds are
-sums just before noise, and what else a step leaves behind.
+A probe needs a batch's sum under changes: with one row left out of it, with the loss
+multiplied, with other random numbers, with dropout disabled. Each run returns the sum
+just before noise, and what else the step changed.
 """
 
 import copy
@@ -60,25 +60,25 @@ Step: TypeAlias = Callable[[Batch], object]
 Collate: TypeAlias = Callable[[Sequence[int]], Batch]  # some of the records, by row
 Watch: TypeAlias = Callable[[nn.Module, object, object], None]
 
-_PATIENCE: Final = 60.0  # seconds, for one run in a copy
+_RUN_SECONDS: Final = 60.0  # limit for one run in a copy
 
 
 class NoStepError(InvalidInputError):
-    """A call of the user's step made no step of the private optimizer."""
+    """Raised if a call of the user's step made no step of the private optimizer."""
 
 
 @dataclass(slots=True)
 class StepRun:
-    """What one run of the step showed.
+    """The observations of one run of the step.
 
     Attributes:
         total: The sum, for each parameter.
         norms: Norms of the records' gradients before clipping.
-        beside: Buffers and parameters that the step changed, as they were after it;
-            the private optimizer itself changes none, as it does not step.
+        beside: Buffers and parameters that the step changed, with their values after
+            it; the private optimizer itself changes none, as it does not step.
         others: For each parameter in ``beside`` that another optimizer trains, the
             name of that optimizer.
-        drawn: Where random numbers stood after the step.
+        drawn: The random states after the step.
         reworked: Whether it changed the noisy sum before the optimizer's own step.
     """
 
@@ -92,22 +92,22 @@ class StepRun:
 
 @final
 class OpacusStepRunner:
-    """Runs the user's step on chosen records without a trace, and counts.
+    """Runs the user's step on chosen records without side effects, and counts runs.
 
     Args:
-        step: The user's own.
-        model: As ``make_private`` returned it.
-        optimizer: Likewise.
+        step: The user's own step.
+        model: The model that ``make_private`` returned.
+        optimizer: The optimizer that it returned.
         batch: Real records.
-        generators: Others that the step draws from.
-        seed: Of all random numbers.
-        apart: Whether each run is made in a copy of the process, so that what the step
-            keeps in Python objects is as it was, too.
+        generators: Other generators that the step draws from.
+        seed: The seed of all random numbers.
+        apart: Whether each run is made in a copy of the process, so that the step's own
+            Python objects are restored, too.
 
     Attributes:
-        size: How many records the batch holds: set once a run has shown it.
-        still: Whether all random numbers stop where dropout is switched off.
-        others: Parameters that other optimizers train, and their names.
+        size: Number of records in the batch; set once a run has shown it.
+        still: Whether the step is deterministic with dropout disabled.
+        others: Parameters that other optimizers train, and the optimizers' names.
         rows: For each record the rows of its gradients, if these are several.
     """
 
@@ -147,9 +147,9 @@ class OpacusStepRunner:
         Args:
             rows: The record in each row.
             without: Rows that are left out of the sum.
-            scale: What gradients are multiplied by.
-            seed: Of all random numbers, if not the usual one.
-            watch: Is shown what goes in and out of every leaf of the model.
+            scale: Factor by which gradients are multiplied.
+            seed: The seed of all random numbers, if not the default one.
+            watch: Called with inputs and outputs of every leaf of the model.
         """
         batch = self.batch
         if not np.array_equal(rows, np.arange(self.size)):
@@ -172,9 +172,9 @@ class OpacusStepRunner:
             seen = self._run_here(batch, without, scale, seed, watch)
             return seen, self.precision
 
-        if not self._apart or watch is not None:  # what is shown is not handed back
+        if not self._apart or watch is not None:  # a copy could not return these
             return run()[0]
-        seen, self.precision = in_copy(run, seconds=_PATIENCE)
+        seen, self.precision = in_copy(run, seconds=_RUN_SECONDS)
         self._norms = seen.norms
         return seen
 
@@ -222,7 +222,7 @@ class OpacusStepRunner:
         return StepRun(seen.sums[0], norms, beside, others, drawn, seen.reworked)
 
     def steps_at_last(self, most: int) -> bool:
-        """Return whether so many calls of the step make one of the optimizer."""
+        """Return whether at most so many calls of the step make an optimizer step."""
         with isolated_step(
             self._wrapper, self.optimizer, seed=self._seed, generators=self._generators
         ) as seen:
@@ -240,7 +240,7 @@ class OpacusStepRunner:
         return [float(sum(map(mul, factors, part)).norm()) for part in doubles]
 
     def finite(self, seen: StepRun) -> bool:
-        """Return whether a sum holds numbers only."""
+        """Return whether a sum is finite."""
         return all(bool(torch.isfinite(part).all()) for part in seen.total)
 
     def raw(self, seen: StepRun, row: int, record: int, scale: float) -> float:  # noqa: ARG002
@@ -253,7 +253,7 @@ class OpacusStepRunner:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Switch dropout off."""
+        """Disable dropout within this context."""
         before, self._dropout = self._dropout, False
         try:
             yield
@@ -261,7 +261,7 @@ class OpacusStepRunner:
             self._dropout = before
 
     def beside(self, first: StepRun, second: StepRun) -> set[str]:
-        """Return what else two runs left behind differently, by name."""
+        """Return the names of what else two runs changed differently."""
         self.others |= first.others
         return _different(first.beside, second.beside)
 
@@ -278,22 +278,22 @@ class OpacusStepRunner:
 
     @contextmanager
     def _coefficient_left_out(self, without: Sequence[int]) -> Iterator[None]:
-        """Give rows the clipping coefficient 0, where norms are all there is."""
+        """Set the clipping coefficient of rows to 0, for ghost clipping."""
         model = self._wrapper
         coefficients, seen, norms = model.get_clipping_coef, 0, []
         without = self._rows_of(without)
 
         def left_out() -> torch.Tensor:
             nonlocal seen
-            found: torch.Tensor = coefficients()
+            current: torch.Tensor = coefficients()
             norms.append(model.per_sample_gradient_norms.detach().float().clone())
-            gone = [row - seen for row in without if 0 <= row - seen < len(found)]
+            gone = [row - seen for row in without if 0 <= row - seen < len(current)]
             if gone:
-                found = found.clone()
-                found[gone] = 0
-            seen += len(found)
+                current = current.clone()
+                current[gone] = 0
+            seen += len(current)
             self._norms = torch.cat(norms)
-            return found
+            return current
 
         with patched(model, "get_clipping_coef", left_out):
             yield
@@ -322,7 +322,7 @@ class OpacusStepRunner:
 
 
 def check_step(step: object) -> None:
-    """Refuse what cannot be called with one batch."""
+    """Raise if ``step`` cannot be called with one batch."""
     named = getattr(step, "__name__", repr(step))
     if not callable(step):
         raise InvalidInputError(
@@ -331,7 +331,7 @@ def check_step(step: object) -> None:
         )
     try:
         signature = inspect.signature(step)
-    except (TypeError, ValueError):  # of something that is not written in Python
+    except (TypeError, ValueError):  # not written in Python
         return
     try:
         signature.bind(None)
@@ -353,18 +353,18 @@ def parameter_names(model: Model | None, optimizer: DPOptimizer) -> list[str]:
 def _changed(
     model: Model, seen: IsolatedStep
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return what a step changed, and which of it another optimizer trains."""
+    """Return what a step changed, and what of it another optimizer trains."""
     before = {id(tensor): value for tensor, value in seen.before}
-    found = named_tensors(model)
-    names, others = {id(tensor): name for name, tensor in found.items()}, {}
+    tensors = named_tensors(model)
+    names, others = {id(tensor): name for name, tensor in tensors.items()}, {}
     for other in seen.others:
         kind = type(other).__name__
         for k, parameter in enumerate(trained_by(other)):
             name = names.get(id(parameter), f"parameter {k} of {kind}")
-            found[name], others[name] = parameter, kind
+            tensors[name], others[name] = parameter, kind
     changed = {
         name: tensor.detach().clone()
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
         if id(tensor) not in before or not same(tensor, before[id(tensor)])
     }
     return changed, others
@@ -379,7 +379,7 @@ def collated_anew(collate: Collate, rows: Sequence[int]) -> Batch | None:
 
 
 def alike(first: Batch, second: Batch) -> bool:
-    """Return whether two batches hold the same."""
+    """Return whether two batches hold the same values."""
     pairs = [*zip_longest(_held(first), _held(second))]
     return all(_equal(one, other) for one, other in pairs)
 
@@ -399,7 +399,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _drawn(generators: Sequence[torch.Generator] = ()) -> object:
-    """Return where random numbers stand."""
+    """Return all random states."""
     kind, keys, at, *rest = np.random.get_state()  # noqa: NPY002
     torchs = [torch.get_rng_state(), *(each.get_state() for each in generators)]
     return (
@@ -419,7 +419,7 @@ def _identity(values: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
 
 @contextmanager
 def _gradients_times(scale: float) -> Iterator[None]:
-    """Multiply all gradients: a loss that is so many times larger."""
+    """Multiply all gradients, as if the loss were scaled."""
     backward = torch.autograd.backward
 
     def larger(
@@ -457,13 +457,14 @@ def _leave_out(
     *,
     drop: bool,
 ) -> None:
-    """Replace per-record gradients by those without some rows.
+    """Remove some rows from per-record gradients.
 
     Args:
-        optimizer: Whose parameters hold them.
+        optimizer: The optimizer whose parameters hold the gradients.
         grads: The gradients.
-        gone: Which rows.
-        drop: If not, they are set to zero, as the program may count on their number.
+        gone: The rows to remove.
+        drop: Whether to drop them; if not, they are set to zero, as the program may
+            rely on their number.
     """
     for parameter, grad in zip(optimizer.params, grads, strict=True):
         if drop:
@@ -485,14 +486,14 @@ def _row_norms(grads: list[torch.Tensor]) -> torch.Tensor:
 
 
 def equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
-    """Return whether all tensors are the same, bit for bit."""
+    """Return whether all tensors are equal."""
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
 def _different(
     first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]
 ) -> set[str]:
-    """Return the names under which two collections do not hold the same."""
+    """Return the names under which two collections differ."""
     return {
         name
         for name in first.keys() | second.keys()
@@ -503,20 +504,20 @@ def _different(
 
 
 def holds_records(batch: Batch, count: int) -> bool:
-    """Return whether something in a batch has a part for each of so many records."""
-    found = False
+    """Return whether something in a batch has an item for each of ``count`` records."""
+    holds = False
 
-    def look(value: object) -> object:
-        nonlocal found
-        found = found or _by_record(value, count)
+    def check(value: object) -> object:
+        nonlocal holds
+        holds = holds or _by_record(value, count)
         return value
 
-    _map(look, count, batch)
-    return found
+    _map(check, count, batch)
+    return holds
 
 
 def records_in(batch: Batch) -> int:
-    """Return how many records a batch seems to hold: what most of it has rows for."""
+    """Return how many records a batch seems to hold: the most common length in it."""
     sizes = Counter(
         len(leaf)
         for leaf in tree_leaves(batch)
@@ -543,7 +544,7 @@ def rows_of(
 
 
 def _map(change: Callable[..., Any], count: int, *batches: Batch) -> Batch:
-    """Return a batch with what it holds changed; several batches go side by side."""
+    """Return a batch with its leaves changed; several batches are mapped together."""
 
     def inside(*values: Any) -> Any:  # noqa: ANN401
         if not isinstance(values[0], UserDict):  # as transformers' BatchEncoding is
@@ -559,9 +560,9 @@ def _map(change: Callable[..., Any], count: int, *batches: Batch) -> Batch:
 
 
 def _by_record(value: object, count: int) -> bool:
-    """Return whether a value has a part for each record.
+    """Return whether a value has an item for each record.
 
-    A list has one, if it is as long and its parts are not themselves such values.
+    A list does if it has that length and its items are not themselves such values.
     """
     if isinstance(value, torch.Tensor | np.ndarray):
         return value.ndim > 0 and len(value) == count

@@ -1,8 +1,8 @@
-"""Canaries added to the clipped sum, just before Opacus adds noise.
+"""Adds canaries to the clipped sum, just before Opacus adds noise.
 
-Once per logical step, so that virtual batches need no care, and in every mode of
-Opacus. Each canary joins by a draw of its own. The loader's sampler and the clipping of
-records are not run through.
+This happens once per logical step, so virtual batches need no special case, in every
+mode of Opacus. Each canary is sampled by its own draw: the loader's sampler and the
+clipping of records are not tested.
 """
 
 from typing import final
@@ -24,16 +24,16 @@ __all__ = ["SumInserter"]
 
 @final
 class SumInserter:
-    """Adds the canaries that join to each logical step's sum; knows the coins.
+    """Adds the participating canaries to each logical step's sum; knows the bits.
 
     Args:
         optimizer: Opacus' optimizer.
-        layout: Where this rank puts canaries.
-        audit: Says who joins, and is shown what was read.
+        layout: Where this rank inserts canaries.
+        audit: Draws who participates, and receives what was read.
         norm: A canary's norm, over the clipping norm.
-        reader: Is told of each step, and of its sum as it is before canaries.
-        noise: Is told of each step's sum before and after its noise.
-        attachment: Takes everything off again.
+        reader: Receives each step's start, and its sum before canaries.
+        noise: Receives each step's sum before and after its noise.
+        attachment: Removes everything again.
 
     Attributes:
         step: How many steps began.
@@ -60,7 +60,7 @@ class SumInserter:
             for part in layout.parts
         ]
         attachment.before_noise(self._insert)
-        # After the reader's own, which was there first: it has read by then.
+        # Runs after the reader's hook, which was registered first.
         attachment.before(self._observe)
 
     def _insert(self) -> None:

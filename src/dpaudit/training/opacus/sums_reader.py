@@ -1,11 +1,10 @@
 """Reads the noisy sums of an Opacus run at the canaries' coordinates.
 
-Knows no coin and no draw. It is told what real records put into a sum, before canaries
-and noise: it is one who knows the other records and which of them were sampled. Then it
-looks just before the wrapped optimizer steps, when noise,
-scaling and reduction over ranks are done. Every step must have had its canaries put in,
-by the same optimizer and into the same parameters: otherwise it would be the audit of
-another run, and is void.
+The reader knows no secret bit and no canary's participation. It gets the real records'
+contribution to a sum, before canaries and noise: the adversary knows the other records
+and which of them were sampled. It reads just before the wrapped optimizer steps, after
+noise, scaling and reduction over ranks. Canaries must have been inserted in every step,
+by the same optimizer and into the same parameters; otherwise the run is invalid.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ _NUMPY = {torch.float16, torch.float32, torch.float64}
 
 @final
 class StepsSeen:
-    """Which steps began and which were read, always of the same parameters.
+    """Counts the steps that began and those that were read, of the same parameters.
 
     Args:
         optimizer: Opacus' optimizer.
@@ -43,7 +42,7 @@ class StepsSeen:
         read: How many steps were read.
         clip: The clipping norm of the step that began last.
         noise: Its noise multiplier.
-        tell: Is told noise multiplier and clipping norm of each step that was read.
+        tell: Called with noise multiplier and clipping norm of each step that was read.
     """
 
     def __init__(self, optimizer: DPOptimizer) -> None:
@@ -54,13 +53,13 @@ class StepsSeen:
         self._parameters = [id(parameter) for parameter in optimizer.params]
 
     def forget_failed(self) -> bool:
-        """Return whether a step began and never came to its end; it counts no more."""
+        """Return whether a step began and was never completed, and discard it."""
         failed = self._begun > self.read
         self._begun = self.read
         return failed
 
     def check_parameters(self) -> None:
-        """Void the audit if other parameters are trained than when it was attached."""
+        """Raise if the trained parameters are not those at attachment."""
         if [id(parameter) for parameter in self._optimizer.params] != self._parameters:
             raise InvalidRunError(
                 "the optimizer trains other parameters than when the audit was "
@@ -68,7 +67,7 @@ class StepsSeen:
             )
 
     def begin(self) -> None:
-        """Take note of a step that is about to be given its noise."""
+        """Record that noise is about to be added to a step."""
         self.check_parameters()
         self._begun += 1
         # Adaptive clipping sets the next step's norm before this one is read.
@@ -76,13 +75,13 @@ class StepsSeen:
         self.noise = float(self._optimizer.noise_multiplier)
 
     def end(self) -> None:
-        """Take note of a step that was read."""
+        """Record that a step was read."""
         self.read += 1
         if self.tell is not None:
             self.tell(self.noise, self.clip)
 
     def check_begun(self) -> None:
-        """Void the audit if a step is about to be made that was given no noise."""
+        """Raise if a step is about to be made without noise."""
         if self._begun <= self.read:
             raise InvalidRunError(
                 f"step {self.read + 1} was made by the wrapped optimizer, "
@@ -93,7 +92,7 @@ class StepsSeen:
             )
 
     def resume(self, steps: int) -> None:
-        """Go on after so many steps."""
+        """Continue after a number of steps."""
         self.read = self._begun = steps
 
 
@@ -103,14 +102,14 @@ class SumsReader:
 
     Args:
         optimizer: Opacus' optimizer.
-        layout: Where canaries are, all of them that this rank can reach.
+        layout: Positions of all canaries that this rank can reach.
         mine: Which coordinates this rank reads.
-        knows_real_sums: Whether to take off what real records put into the sums.
+        knows_real_sums: Whether to subtract the real records' contribution.
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
         steps: Which steps were read.
-        last: What the last noisy sum showed at each of them, over the clipping norm.
+        last: The last noisy sum at each of them, over the clipping norm.
     """
 
     def __init__(
@@ -135,11 +134,11 @@ class SumsReader:
 
     @property
     def together(self) -> bool:
-        """Whether ranks must add up what real records put into the sums."""
+        """Whether ranks must add up the real records' contributions."""
         return self._known and self._all is not self._own
 
     def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
-        """Take note of a batch of real records, as Opacus is about to clip them.
+        """Record the contribution of real records that Opacus is about to clip.
 
         Args:
             grads: Per-record gradients of each parameter; rows of canaries are zero.
@@ -155,7 +154,7 @@ class SumsReader:
                 self._all.add(self._real, parameter, factor @ columns)
 
     def begin_sum(self) -> None:
-        """Take note of the sum of real records, before canaries and noise."""
+        """Record the sum of real records, before canaries and noise."""
         if not self._known:
             return
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
@@ -166,12 +165,12 @@ class SumsReader:
             self._real *= ranks
 
     def begin(self) -> None:
-        """Take note of a step that is about to be given its noise."""
+        """Record that noise is about to be added to a step."""
         self._forget_failed()
         self.steps.begin()
 
     def add_up(self) -> None:
-        """Add up what real records of all ranks put into the sum."""
+        """Add up the real records' contributions of all ranks."""
         device = local(self._optimizer.params[0]).device
         self._summed = summed_over_ranks(self._real, device)[self._mine]
 
@@ -190,22 +189,22 @@ class SumsReader:
         self.steps.end()
 
     def _forget_failed(self) -> None:
-        """Forget a step that began and never came to its end."""
+        """Discard a step that began and was never completed."""
         if self.steps.forget_failed():
             self._real.fill(0.0)
 
 
 @final
 class _Spots:
-    """Where in each parameter some coordinates are, and where in an array of them.
+    """Positions of some coordinates in each parameter, and in an array of them.
 
     Args:
-        parameters: All that are trained.
-        layout: Where the coordinates are in them.
-        which: Which coordinates they are.
+        parameters: All trained parameters.
+        layout: Positions of coordinates in them.
+        which: Which coordinates to take.
 
     Attributes:
-        offsets: Where they are in each flattened parameter.
+        offsets: Their positions in each flattened parameter.
     """
 
     def __init__(
@@ -232,18 +231,18 @@ class _Spots:
         return np.zeros(self._count)
 
     def add(
-        self, into: NDArray[np.float64], parameter: object, found: torch.Tensor
+        self, into: NDArray[np.float64], parameter: object, values: torch.Tensor
     ) -> None:
-        """Add what was found at a parameter's offsets."""
-        if found.dtype not in _NUMPY:
-            found = found.float()
-        values = found.cpu().numpy()
+        """Add the values at a parameter's offsets."""
+        if values.dtype not in _NUMPY:
+            values = values.float()
+        added = values.cpu().numpy()
         numbers = self._numbers[parameter]
-        into[numbers] += values if self._weight == 1 else self._weight * values
+        into[numbers] += added if self._weight == 1 else self._weight * added
 
 
 def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
-    """Return the same numbers, as a slice if they follow each other."""
+    """Return the same numbers, as a slice if they are consecutive."""
     if len(numbers) and np.all(np.diff(numbers) == 1):
         return slice(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers

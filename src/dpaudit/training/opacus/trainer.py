@@ -1,9 +1,9 @@
-"""What the callbacks of training frameworks share: attach, keep the state, finish.
+"""Shared code of the framework callbacks: attach an audit, save its state, finish it.
 
 A framework runs the loop, so an audit has to be attached when the loop begins, written
-with the framework's checkpoints, and finished when the loop ends. How it is attached is
-the user's: a function from optimizer, loader and number of steps to an audit, which is
-what four lines of a plain loop would do.
+with the framework's checkpoints, and finished when the loop ends. The user passes a
+function that returns the audit, given optimizer, loader and number of steps; it
+replaces the four lines of a plain loop.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ Attach: TypeAlias = Callable[[DPOptimizer, Loader, int], OpacusAudit]
 
 @final
 class TrainerAudit:
-    """One audit of one training that a framework runs.
+    """One audit of one training run by a framework.
 
     Args:
-        attach: Makes the audit, from optimizer, loader and number of steps.
+        attach: Returns the audit, given optimizer, loader and number of steps.
     """
 
     def __init__(self, attach: Attach) -> None:
@@ -46,14 +46,14 @@ class TrainerAudit:
         ranks: int,
         resume: Callable[["TrainerAudit"], None],
     ) -> None:
-        """Attach the audit; the loop is about to begin. If it fails, nothing is.
+        """Attach the audit before the loop begins; on failure leave nothing attached.
 
         Args:
             optimizer: Opacus' optimizer.
-            loader: What the framework will iterate over.
-            steps: How many steps the whole training has.
-            ranks: On how many ranks the framework trains.
-            resume: Is called once it is attached, to go on from a checkpoint.
+            loader: The loader that the framework will iterate over.
+            steps: Number of steps of the whole training run.
+            ranks: Number of ranks on which the framework trains.
+            resume: Called after attaching, to resume from a checkpoint.
         """
         if self._audit is not None:
             raise InvalidRunError(
@@ -85,27 +85,27 @@ class TrainerAudit:
             failed.pop_all()
 
     def _give_up(self) -> None:
-        """Leave everything as it was before ``begin``."""
+        """Restore everything as before ``begin``."""
         assert self._audit is not None
         self._audit.detach()
         self._audit = None
 
     def end(self) -> None:
-        """Finish the audit; the loop has ended.
+        """Finish the audit after the loop has ended.
 
-        The framework has more to do, such as keeping the model: that there is nothing
-        to judge is said to who asks for the result.
+        The framework has more to do, such as saving the model, so an error is only
+        raised when the result is read.
         """
         if self._audit is not None and self._result is None:
             try:
                 self._result = self._audit.finish()
-            except Exception as error:  # which ``result`` raises
+            except Exception as error:  # raised by ``result``
                 self._audit.detach()
                 self._result = error
 
     @property
     def result(self) -> Result:
-        """What the audit shows, once the training has ended."""
+        """The result of the audit, once training has ended."""
         if self._result is None:
             raise InvalidRunError("the training has not ended, so nothing was judged")
         if isinstance(self._result, Exception):
@@ -113,15 +113,15 @@ class TrainerAudit:
         return self._result
 
     def save(self, path: Path) -> None:
-        """Write what was seen so far; nothing if there is no audit yet."""
+        """Write the audit's state; nothing if there is no audit yet."""
         if self._audit is not None:
             self._audit.save(path)
 
     def resume(self, path: Path, *, done: int) -> None:
-        """Go on from what ``save`` wrote, once attached.
+        """Continue from what ``save`` wrote, once attached.
 
         Args:
-            path: The file; none is needed by a training that begins.
+            path: The file; not needed at the start of a training run.
             done: How many steps were made before.
         """
         assert self._audit is not None
@@ -134,14 +134,14 @@ class TrainerAudit:
             )
 
     def saved(self) -> bytes:
-        """Return what ``save`` would write; nothing if there is no audit yet."""
+        """Return what ``save`` would write; empty if there is no audit yet."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "audit"
             self.save(path)
             return path.read_bytes() if path.exists() else b""
 
     def restore(self, saved: bytes, *, done: int) -> None:
-        """Go on from what ``saved`` returned, once attached; see ``resume``."""
+        """Continue from what ``saved`` returned, once attached; see ``resume``."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "audit"
             if saved:

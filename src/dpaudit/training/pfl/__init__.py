@@ -1,4 +1,4 @@
-"""Audits of federated training in pfl; needs the extra ``pfl``."""
+"""Audits of federated training with pfl; needs the extra ``pfl``."""
 
 from dpaudit.errors import MissingExtraError
 

@@ -1,10 +1,10 @@
-"""An audit that rides on federated training in pfl: canary users in, noisy sums out.
+"""Audit federated training with pfl by canary users, from its noisy sums.
 
-What is protected is a user, so canaries are users. Each is sampled or added to cohorts,
-trained, clipped and added up as others are; only its update is not what it learned but
-twice the clipping bound in one coordinate, or nothing if its coin excludes it. The
-guesser sees what the sum shows at the canaries' coordinates just after the noise, and
-knows what real users put there, as an accountant's proof allows.
+The privacy unit is a user, so canaries are users. Each is sampled or added to cohorts,
+trained, clipped and added up like others; only its update is replaced by twice the
+clipping bound in one coordinate, or by zero if its coin excludes it. The guesser sees
+the sum at the canaries' coordinates just after the noise, and knows the contributions
+of real users there, as the accountant's proof allows.
 
 The clipping bound and the strategy of correlated noise are read from the mechanism,
 the claim from the accountant.
@@ -70,16 +70,16 @@ from dpaudit.training.visits import Visits
 
 __all__ = ["PflAudit"]
 
-_NORM: Final = 2.0  # of a canary before clipping, over the clipping bound
-_KEPT: Final = 12  # real users' updates of a round, for a probe
+_CANARY_NORM: Final = 2.0  # of a canary before clipping, over the clipping bound
+_UPDATES_KEPT: Final = 12  # real users' updates of a round, for a probe
 
 
 @final
 class PflAudit:
-    """Audits one federated training in pfl's simulated backend.
+    """Audits one federated training run in pfl's simulated backend.
 
     Example:
-        See ``examples/pfl_users.py``; three statements are added to a training::
+        See ``examples/pfl_users.py``; three statements are added to a program::
 
             audit = PflAudit(model, mechanism, accountant, data=some_user,
                              design=design, key=key)
@@ -105,26 +105,27 @@ class PflAudit:
         users: int | None = None,
         unchecked: Collection[str] = (),
     ) -> None:
-        """Read what is to be read; ``dataset`` and ``around`` attach the audit.
+        """Read the run's configuration; ``dataset`` and ``around`` attach the audit.
 
         Args:
-            model: The one that is trained; names and shapes of updates are read.
-            mechanism: The central privacy mechanism, as it is among the postprocessors.
-            accountant: Whose claim is tested. With ``Added`` canaries take part at its
-                sampling probability, in their turns. If it is 1, a user who takes part
-                in so many rounds as there are compositions is what is claimed for.
-            data: What each canary user holds: any user's data set. Its update is
-                replaced, but its size counts where users are weighed by it.
+            model: The trained model; names and shapes of updates are read from it.
+            mechanism: The central privacy mechanism, the same object as among the
+                postprocessors.
+            accountant: Its claim is tested. With ``Added`` canaries participate at its
+                sampling probability, in their turns. If that is 1, the claim is for a
+                user who participates in as many rounds as there are compositions.
+            data: The data of each canary user: any user's data set. Its update is
+                replaced, but its size counts where users are weighted by it.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
             insertion: ``Added(participation=...)``: the audit adds canary users to
-                cohorts; ``Sampled()``: the training's own sampler picks them.
-            users: How many users there are without canaries, if they are sampled: how
-                often each takes part is then held against the accountant's sampling.
-            unchecked: What you do without, among ``"sampling"``, ``"gradients"``,
-                ``"clipping"`` and ``"interference"`` (what comes after the noise):
-                without a check of these and without this the audit is inconclusive.
-                Nothing here checks the last.
+                cohorts; ``Sampled()``: pfl's sampler picks them.
+            users: Number of users without canaries, if they are sampled: how often each
+                participates is then compared with the accountant's sampling.
+            unchecked: Stages you leave unchecked, among ``"sampling"``,
+                ``"gradients"``, ``"clipping"`` and ``"interference"`` (what comes after
+                the noise). A stage that is neither checked nor listed makes the audit
+                inconclusive. Nothing here checks the last.
         """
         self._inside, self._strategy = read_mechanism(mechanism)
         self._noise, rate, self._times = read_accountant(accountant)
@@ -171,33 +172,33 @@ class PflAudit:
         self._after: tuple[Postprocessor, ...] = ()
         self._clip = 0.0
         self._begun = False
-        self._came = np.zeros(self.design.canaries, np.int64)  # to this round
+        self._came = np.zeros(self.design.canaries, np.int64)  # updates in this round
         self._real, self._before = np.zeros(count), np.zeros(count)
         self._updates: list[Update] = []
 
     @property
     def rounds(self) -> int:
-        """How many rounds were observed."""
+        """Number of observed rounds."""
         return self._audit.likelihood.steps
 
     def dataset(self, base: FederatedDatasetBase) -> FederatedDatasetBase:
-        """Return the training data with canary users in their turns.
+        """Return the training data with canary users added in their turns.
 
         Args:
-            base: The training's own; for ``Sampled()``, made with ``users``.
+            base: The run's training data; for ``Sampled()``, made with ``users``.
         """
         return UsersWithCanaries(base, self._data, _Coming(self))
 
     def users(
         self, make: Callable[[Any], AbstractDataset]
     ) -> Callable[[Any], AbstractDataset]:
-        """Return a maker of users' data sets that makes those of canaries too.
+        """Return ``make``, extended to make the data sets of canary users too.
 
-        For ``insertion=Sampled()``: hand it to ``FederatedDataset``, and put
-        ``self.user_ids`` among the users that are sampled from.
+        For ``insertion=Sampled()``: pass it to ``FederatedDataset``, and add
+        ``self.user_ids`` to the users that are sampled from.
 
         Args:
-            make: The training's own, from a user's identifier to a data set.
+            make: The run's own function from a user's identifier to a data set.
         """
         if not isinstance(self._insertion, Sampled):
             raise InvalidInputError(
@@ -207,11 +208,10 @@ class PflAudit:
         return with_canaries(make, self._data)
 
     def around(self, postprocessors: Sequence[Postprocessor]) -> list[Postprocessor]:
-        """Return the postprocessors with the audit among them.
+        """Return the postprocessors with those of the audit inserted.
 
         Args:
-            postprocessors: All of the training's, in their order; the mechanism is one
-                of them.
+            postprocessors: All of the run's, in their order, including the mechanism.
         """
         places = [i for i, p in enumerate(postprocessors) if p is self._mechanism]
         if len(places) != 1:
@@ -233,34 +233,34 @@ class PflAudit:
         ]
 
     def probe(self, *, users: int = 8, seed: int = 0) -> Sensitivity:
-        """Look how much one user changes the sum, before noise, with its weight.
+        """Measure how much one user changes the sum before noise, with its weight.
 
-        Real users' updates of the last round go once more through the training's own
-        postprocessors, as they are and larger, with and without one of them. What is
-        seen is part of the result. Probe after the first round, or at the end.
+        Real users' updates of the last round go once more through the run's own
+        postprocessors, as they are and enlarged, with and without one of them. The
+        findings are added to the result. Probe after the first round, or at the end.
 
         Args:
-            users: How many of them leave, one at a time.
-            seed: Decides which.
+            users: How many of them are removed, one at a time.
+            seed: Selects which.
         """
         if not self._updates:
             raise InvalidRunError(
                 "there is no user to probe with: probe after a round of training, with "
                 "a backend that has postprocessors=audit.around([...])"
             )
-        found = probe_users(
+        report = probe_users(
             self._after, self._updates, norm=self._clip, users=users, seed=seed
         )
-        return self._audit.probed(found)
+        return self._audit.probed(report)
 
     def save(self, path: str | Path) -> None:
-        """Write what was seen so far to a file that holds no key."""
+        """Write the observations so far to a file; it does not contain the key."""
         self._audit.save(path, self._visits.saved())
 
     def resume(self, path: str | Path) -> None:
-        """Go on from a file that ``save`` wrote, with the same key and design.
+        """Continue from a file that ``save`` wrote, with the same key and design.
 
-        Model, optimizer and mechanism are the training's own to restore.
+        The program itself must restore model, optimizer and mechanism.
         """
         state = self._audit.read_state(path)
         self._audit.resume(state)
@@ -268,12 +268,12 @@ class PflAudit:
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
-        """Guess, and judge.
+        """Guess the coins, test the claims and return the result.
 
         Args:
-            claim: What the accountant stands for, if not what is read from it.
+            claim: The accountant's privacy curve, if it is not the one read from it.
         """
-        found = [*self._checks(), *self._faults()]
+        findings = [*self._checks(), *self._faults()]
         if self._strategy is not None and self._participation is not None:
             check, wrong = check_strategy(
                 self._strategy,
@@ -282,16 +282,16 @@ class PflAudit:
                 most=self._participation.most,
                 claimed=float(np.sqrt(self._times)),
             )
-            found += (check, wrong) if wrong else (check,)
+            findings += (check, wrong) if wrong else (check,)
         claim = claim_of(self._accountant) if claim is None else claim
-        return self._audit.finish(claim=claim, findings=found)
+        return self._audit.finish(claim=claim, findings=findings)
 
     def _begin(self) -> NDArray[np.int64]:
         added = self._audit.guard.run(self._begin_round)
         return np.zeros(0, np.int64) if added is None else added
 
     def _begin_round(self) -> NDArray[np.int64]:
-        """Begin a round, and return the canaries that are added to its cohort."""
+        """Begin a round, and return the canaries to add to its cohort."""
         self._clip, self._begun = clipping_bound(self._inside), True
         self._came[:], self._real[:] = 0, 0.0
         self._updates = []
@@ -302,7 +302,7 @@ class PflAudit:
         return self._audit.draws.present(self.rounds)
 
     def _check_joins(self) -> None:
-        """Refuse to let canaries take part more often than is claimed for users."""
+        """Refuse to let canaries participate more often than the claim covers."""
         joins = self._joins(self.rounds + 1)
         if self._rate == 1 and joins > self._times:
             raise InvalidRunError(
@@ -314,7 +314,7 @@ class PflAudit:
             )
 
     def _joins(self, rounds: int) -> int:
-        """Return in how many of the first rounds a canary may take part."""
+        """Return in how many of the first rounds a canary may participate."""
         return (self._participation or Participation()).participations(rounds)
 
     def _sent(self, stats: MappedVectorStatistics, user: UserContext) -> None:
@@ -322,19 +322,19 @@ class PflAudit:
         if canary is None:
             self._audit.guard.run(self._keep, stats, user)
             return
-        # Its data are a real user's, so once the audit has failed it puts in nothing.
+        # Its data are a real user's, so after a failure its update is set to zero.
         value = self._audit.guard.run(self._value, stats, canary) or 0.0
         self._places.put(stats, canary // self._per_coordinate, value)
 
     def _keep(self, stats: MappedVectorStatistics, user: UserContext) -> None:
-        if len(self._updates) < _KEPT:
+        if len(self._updates) < _UPDATES_KEPT:
             self._updates.append(Update.of(stats, user))
 
     def _value(self, stats: MappedVectorStatistics, canary: int) -> float:
         self._came[canary] += 1
-        # Statistics are summed up with their weight: a user's own is this over it.
+        # pfl sums statistics times weight: a user's own update is this over the weight.
         included = bool(self._audit.draws.included[canary])
-        return _NORM * self._clip * float(stats.weight) if included else 0.0
+        return _CANARY_NORM * self._clip * float(stats.weight) if included else 0.0
 
     def _sum_real_update(
         self, stats: MappedVectorStatistics, user: UserContext
@@ -363,26 +363,26 @@ class PflAudit:
         self._begun = False
 
     def _check_added(self) -> None:
-        """Refuse a round in which canaries were lost or came twice."""
+        """Refuse a round in which canaries were lost or counted twice."""
         if isinstance(self._insertion, Sampled):
             return
-        there = np.zeros_like(self._came)
-        there[self._audit.draws.present(self.rounds)] = 1
-        if not np.array_equal(there, self._came):
+        added = np.zeros_like(self._came)
+        added[self._audit.draws.present(self.rounds)] = 1
+        if not np.array_equal(added, self._came):
             raise InvalidRunError(
-                f"{int(there.sum())} canary users were added to the cohort of round "
+                f"{int(added.sum())} canary users were added to the cohort of round "
                 f"{self.rounds + 1} and {int(self._came.sum())} sent an update; use "
                 "postprocessors=audit.around([...]), and one audit for one backend"
             )
 
     def _separation(self) -> int:
-        """Return from one visit of a user to the next, if noise counts on it."""
+        """Return the rounds between a user's visits that the strategy relies on."""
         if self._strategy is None or self._participation is None:
             return 1
         return self._participation.every
 
     def _checks(self) -> Iterator[Finding]:
-        yield canary_tested(Stage.CLIPPING, "users.cut", norm=_NORM)
+        yield canary_tested(Stage.CLIPPING, "users.cut", norm=_CANARY_NORM)
         yield canary_tested(Stage.AGGREGATION, "users.pass")
         yield not_checked(Stage.GRADIENTS, "probe.would_users")
         if isinstance(self._insertion, Sampled):
@@ -395,7 +395,7 @@ class PflAudit:
         yield from self._visits.findings(
             self._rate,
             separation=self._separation(),
-            # Where users are sampled, the claim allows for any in every round.
+            # If users are sampled, the claim covers participation in every round.
             most=self._times if self._rate == 1 else None,
         )
         joins = self._joins(self.rounds)
@@ -410,7 +410,7 @@ class PflAudit:
 
 @final
 class _Coming:
-    """What the data set is told: who is added; nothing of coins."""
+    """The data set's interface to the audit: which canaries to add, but no coins."""
 
     def __init__(self, audit: PflAudit) -> None:
         self._audit = audit
@@ -429,7 +429,7 @@ class _Coming:
 def _participation(
     insertion: Insertion, strategy: Matrix | None, *, times: int
 ) -> Participation | None:
-    """Return whose turn it is, if it suits the noise and the accountant."""
+    """Return the participation schedule; refuse one the claim does not cover."""
     participation = insertion.participation if isinstance(insertion, Added) else None
     if strategy is None:
         return participation
@@ -450,7 +450,7 @@ def _participation(
 
 
 def _check_alone() -> None:
-    """Refuse several processes: each of them sees some of the users only."""
+    """Refuse several processes: each of them sees only some of the users."""
     world = int(get_default_framework_module().distributed.world_size)
     if world > 1:
         raise InvalidInputError(

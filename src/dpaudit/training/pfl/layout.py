@@ -1,8 +1,8 @@
-"""Where canaries live in the statistics that users send.
+"""The canaries' coordinates in the statistics that users send.
 
-pfl's statistics are tensors by name. A coordinate of the whole update is a place in one
-of them, found by its name, so that the order in which a postprocessor puts them back
-does not matter.
+pfl's statistics are tensors by name. A coordinate of the whole update is an entry of
+one of them, identified by its name, so that the order in which a postprocessor returns
+them does not matter.
 """
 
 from typing import Any, TypeAlias, final
@@ -22,7 +22,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def arrays(stats: MappedVectorStatistics) -> dict[str, NDArray[Any]]:
-    """Return statistics as arrays by name; not copies, where that can be helped."""
+    """Return statistics as arrays by name, without copying if possible."""
     ops = get_default_framework_module()
     return {name: np.asarray(ops.to_numpy(part)) for name, part in stats.items()}
 
@@ -33,12 +33,12 @@ class StatisticsLayout:
 
     Args:
         parameters: Any statistics with the names and shapes of an update.
-        coordinates: How many coordinates canaries need.
+        coordinates: Number of coordinates that canaries need.
         key: Of the run, from which they are drawn.
 
     Attributes:
         names: Of the tensors.
-        layout: Where the coordinates lie in them.
+        layout: The coordinates' positions in them.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class StatisticsLayout:
         self._array, self._offset = self.layout.array, self.layout.offset
 
     def read(self, stats: MappedVectorStatistics) -> Floats:
-        """Return what statistics hold at the coordinates."""
-        found = self._parts(stats)
-        return self.layout.values([found[name] for name in self.names])
+        """Return the values of statistics at the coordinates."""
+        parts = self._parts(stats)
+        return self.layout.values([parts[name] for name in self.names])
 
     def put(self, stats: MappedVectorStatistics, place: int, value: float) -> None:
-        """Make statistics zero but for one of the coordinates; weights are kept."""
+        """Set statistics to zero except at one coordinate; the weight is kept."""
         ops = get_default_framework_module()
         mine = self.names[self._array[place]]
         for name, part in self._parts(stats).items():
@@ -70,10 +70,10 @@ class StatisticsLayout:
                 "users must send MappedVectorStatistics, such as a model's update, got "
                 f"{type(stats)!r}"
             )
-        found = arrays(stats)
-        if {name: part.shape for name, part in found.items()} != self._shapes:
+        parts = arrays(stats)
+        if {name: part.shape for name, part in parts.items()} != self._shapes:
             raise InvalidRunError(
                 "users send statistics of other names or shapes than the model that "
                 "the audit was given; pass the model that is trained"
             )
-        return found
+        return parts

@@ -1,7 +1,7 @@
-"""What the audit does where pfl postprocesses, around the privacy mechanism.
+"""The audit's postprocessors, around the privacy mechanism in pfl's list.
 
 pfl runs its list of postprocessors forwards on each user's update and backwards on the
-sum. The audit stands in four places of it::
+sum. The audit adds four of its own::
 
     first         a canary user's update becomes the canary's, before everything else
     ...
@@ -9,10 +9,10 @@ sum. The audit stands in four places of it::
     mechanism     clips users; adds noise on the server
     before noise  on the server: the sum
     ...
-    last          what a real user puts into the sum, after everything else
+    last          a real user's contribution to the sum, after everything else
 
-Only the first acts on coins. What real users put in is what somebody who knows all
-users but the canaries would work out for himself.
+Only the first uses coins. The contributions of real users are what an adversary who
+knows all users but the canaries could compute.
 """
 
 from collections.abc import Callable
@@ -30,10 +30,10 @@ Sent: TypeAlias = tuple[MappedVectorStatistics, Metrics]
 
 @final
 class OnUser(Postprocessor[Any]):
-    """Shows a user's update on its way; who is shown it may change it.
+    """Passes each user's update to a function, which may change it.
 
     Args:
-        show: Is handed the update, and whose it is.
+        show: Called with the update and its user's context.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class OnUser(Postprocessor[Any]):
     def postprocess_one_user(
         self, *, stats: MappedVectorStatistics, user_context: UserContext
     ) -> Sent:
-        """Show it, and pass it on."""
+        """Call the function, and return the update."""
         self._show(stats, user_context)
         return stats, Metrics()
 
 
 @final
 class OnServer(Postprocessor[Any]):
-    """Shows the sum on its way.
+    """Passes the sum on the server to a function.
 
     Args:
-        show: Is handed the sum.
+        show: Called with the sum.
     """
 
     def __init__(self, show: Callable[[MappedVectorStatistics], None]) -> None:
@@ -67,6 +67,6 @@ class OnServer(Postprocessor[Any]):
         central_context: CentralContext,  # noqa: ARG002 (pfl's)
         aggregate_metrics: Metrics,  # noqa: ARG002 (pfl's)
     ) -> Sent:
-        """Show it, and pass it on."""
+        """Call the function, and return the sum."""
         self._show(stats)
         return stats, Metrics()

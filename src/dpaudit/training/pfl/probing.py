@@ -1,14 +1,14 @@
-"""How much can one user change the sum that is given noise, with its weight?
+"""Probe how much one user can change the sum before noise, including its weight.
 
-Updates that real users sent go once more through all of the training's own
-postprocessors, each with its user's number of data points and weight, and are added up
-as pfl's backend adds them. There is no noise in it and no canary. How it is examined is
-``training.probe``'s: users leave one at a time, updates are made larger, and one user's
-part must be the same whoever else is there.
+Updates that real users sent go once more through all postprocessors of the run, each
+with its user's number of data points and weight, and are added up as in pfl's backend,
+without noise and without canaries. The method is that of ``training.probe``: users are
+removed one at a time, updates are enlarged, and one user's contribution must not depend
+on the others.
 
-One cause is looked for by itself: updates that are clipped first and weighed after. The
-same update, large enough to be clipped, is sent by a user of one data point and by one
-of more; if it counts for more, weights multiply what was clipped.
+One cause is tested separately: updates that are clipped first and weighted afterwards.
+The same update, large enough to be clipped, is sent by a user with one data point and
+by one with more; if it then counts for more, weights multiply the clipped update.
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ from dpaudit.training.probe.report import LEAST, Sensitivity
 
 __all__ = ["Update", "probe_users"]
 
-_MORE: Final = 16  # data points, of a user who has more than one
-_ABOVE: Final = 8.0  # clipping bounds, before clipping
+_MANY_POINTS: Final = 16  # data points of the user with more than one
+_ABOVE: Final = 8.0  # norm of an update before clipping, in clipping bounds
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What a user sent, before any postprocessor.
+    """A user's update before any postprocessor.
 
     Attributes:
         tensors: Copies, by name.
@@ -51,12 +51,12 @@ class Update:
 
     @classmethod
     def of(cls, stats: MappedVectorStatistics, context: UserContext) -> "Update":
-        """Return a copy: pfl uses the tensors again for the next user."""
+        """Return a copy: pfl reuses the tensors for the next user."""
         tensors = {name: part.copy() for name, part in arrays(stats).items()}
         return cls(tensors=tensors, weight=float(stats.weight), context=context)
 
     def stats(self, scale: float = 1.0) -> MappedVectorStatistics:
-        """Return the update as it was sent, times a number."""
+        """Return the update as it was sent, times a factor."""
         ops = get_default_framework_module()
         tensors = {
             name: ops.to_tensor((scale * part).astype(part.dtype))
@@ -65,7 +65,7 @@ class Update:
         return MappedVectorStatistics(tensors, weight=self.weight)
 
     def norm(self) -> float:
-        """Return the length of the update."""
+        """Return the norm of the update."""
         return float(
             np.sqrt(
                 sum(
@@ -84,42 +84,44 @@ def probe_users(
     users: int = 8,
     seed: int = 0,
 ) -> Sensitivity:
-    """Return how much one user changes the sum, and what is wrong.
+    """Return how much one user changes the sum, with the faults found.
 
     Args:
-        postprocessors: All of the training's, in their order.
-        updates: What some real users sent.
+        postprocessors: All of the run's, in their order.
+        updates: The updates of some real users.
         norm: The clipping bound.
-        users: How many of them leave, one at a time.
-        seed: Decides which.
+        users: How many of them are removed, one at a time.
+        seed: Selects which.
     """
     names = list(updates[0].tensors)
 
     def sum_of_users(
         batch: NDArray[Any], keep: NDArray[Any], scale: float
     ) -> dict[str, NDArray[Any]]:
-        some = [updates[int(i)] for i, kept in zip(batch, keep, strict=True) if kept]
-        found = _summed(postprocessors, some, scale)
+        chosen = [updates[int(i)] for i, kept in zip(batch, keep, strict=True) if kept]
+        total = _summed(postprocessors, chosen, scale)
         nothing = {n: np.zeros_like(p) for n, p in updates[0].tensors.items()}
-        return nothing if found is None else found
+        return nothing if total is None else total
 
     batch = np.arange(len(updates))
-    found = probe_sum(
+    report = probe_sum(
         sum_of_users, batch, norm=norm, records=min(users, len(updates)), seed=seed
     )
-    found = replace(found, ran="postprocessors")
+    report = replace(report, ran="postprocessors")
     weighed = _weights_fault(postprocessors, updates, names, norm)
     if weighed is None:
-        return found
-    # The cause that was found by itself stands for what the probe saw of it.
-    others = tuple(fault for fault in found.faults if fault.stage is not Stage.CLIPPING)
-    return replace(found, faults=(weighed, *others))
+        return report
+    # The separate test's fault replaces the probe's clipping fault.
+    others = tuple(
+        fault for fault in report.faults if fault.stage is not Stage.CLIPPING
+    )
+    return replace(report, faults=(weighed, *others))
 
 
 def _summed(
     postprocessors: Sequence[Postprocessor], updates: Sequence[Update], scale: float
 ) -> dict[str, NDArray[Any]] | None:
-    """Return the sum as the server has it before noise; None of nobody."""
+    """Return the server's sum before noise; None without users."""
     aggregator, total = SumAggregator(), None
     for update in updates:
         stats = update.stats(scale)
@@ -139,20 +141,20 @@ def _weights_fault(
     names: Sequence[str],
     norm: float,
 ) -> Finding | None:
-    """Return that weights multiply what was clipped, if they do."""
+    """Return the fault that weights multiply clipped updates; None if they do not."""
     large = max(updates, key=Update.norm)
     if not large.norm() > 0:
         return None
     scale, sizes = _ABOVE * norm / large.norm(), []
-    for points in (1, _MORE):
+    for points in (1, _MANY_POINTS):
         context = replace(large.context, num_datapoints=points)
         user = replace(large, context=context)
-        found = _summed(postprocessors, [user], scale) or {}
-        parts = [np.square(found[name], dtype=np.float64).sum() for name in names]
+        total = _summed(postprocessors, [user], scale) or {}
+        parts = [np.square(total[name], dtype=np.float64).sum() for name in names]
         sizes.append(float(np.sqrt(np.sum(parts))) / norm)
     few, many = sizes
     if many <= 1 + LEAST or many <= few * (1 + LEAST):
         return None
     return fault(
-        Stage.CLIPPING, "probe.weighed_after", points=_MORE, many=many, few=few
+        Stage.CLIPPING, "probe.weighed_after", points=_MANY_POINTS, many=many, few=few
     )

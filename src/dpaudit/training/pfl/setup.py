@@ -1,13 +1,13 @@
-"""What a pfl training is: what its objects say, and how canary users come into it.
+"""Read a pfl run's configuration from its objects, and how to insert canary users.
 
-The mechanism says the clipping bound and, if it correlates its noise, the strategy. The
-accountant says what is claimed: so many compositions with this noise, and a sampling
-probability. What the audit tests is that claim, not what the mechanism was set to: a
-mechanism with less noise than the accountant was told of contradicts it, and that is
-to be found out.
+The mechanism states the clipping bound and, if it correlates its noise, the strategy.
+The accountant states the claim: a number of compositions with a noise multiplier and a
+sampling probability. The audit tests that claim, not the mechanism's settings: a
+mechanism with less noise than was accounted for contradicts the claim, which the audit
+is to detect.
 
-Canary users are added to cohorts by the audit, or are among those that the training's
-own sampler picks.
+Canary users are added to cohorts by the audit, or are among those that pfl's sampler
+picks.
 """
 
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """The audit adds canary users to cohorts, beside those that were sampled.
+    """The audit adds canary users to cohorts, besides those that were sampled.
 
     Attributes:
-        participation: Who participates when; everybody in every round if left out. With
-            a banded mechanism, left out, cohorts as far apart as it was told.
+        participation: The participation schedule; all in every round if left out. A
+            banded mechanism requires one.
     """
 
     participation: Participation | None = None
@@ -54,9 +54,9 @@ class Added:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Canary users are in the population, and the training's own sampler picks them.
+    """Canary users are in the population, and pfl's sampler picks them.
 
-    Put ``audit.user_ids`` among those that it samples from, and make data sets by
+    Add ``audit.user_ids`` to the users that it samples from, and make data sets with
     ``audit.users(make_dataset_fn)``.
     """
 
@@ -70,7 +70,7 @@ def read_mechanism(
     """Return the Gaussian mechanism inside, and its strategy if noise is correlated.
 
     Raises:
-        InvalidInputError: It is another mechanism.
+        InvalidInputError: It is another kind of mechanism.
     """
     inside = getattr(mechanism, "underlying_mechanism", None)
     if (
@@ -89,15 +89,15 @@ def read_mechanism(
 
 
 def clipping_bound(mechanism: GaussianMechanism) -> float:
-    """Return the bound as it is now: it may follow a schedule."""
+    """Return the current clipping bound: it may follow a schedule."""
     return float(get_param_value(mechanism.clipping_bound))
 
 
 def read_accountant(accountant: PrivacyAccountant) -> tuple[float, float, int]:
-    """Return noise multiplier, sampling probability and compositions of a claim.
+    """Return an accountant's noise multiplier, sampling probability and compositions.
 
     Raises:
-        InvalidInputError: It is of another mechanism, or noise was scaled down.
+        InvalidInputError: It is for another mechanism, or noise was scaled down.
     """
     if not isinstance(accountant, PrivacyAccountant):
         raise InvalidInputError(
@@ -123,10 +123,10 @@ def read_accountant(accountant: PrivacyAccountant) -> tuple[float, float, int]:
 
 
 def claim_of(accountant: PrivacyAccountant) -> Guarantee:
-    """Return what an accountant stands for: its whole curve.
+    """Return an accountant's whole privacy curve.
 
-    Without sampling this is Gaussian privacy, with ``mu`` the square root of the
-    compositions over the noise; a user who takes part with nothing is the neighbour.
+    Without sampling this is Gaussian DP, with ``mu`` the square root of the number of
+    compositions over the noise multiplier; neighbours replace a user's update by zero.
 
     Example:
         >>> from pfl.privacy.privacy_accountant import PLDPrivacyAccountant

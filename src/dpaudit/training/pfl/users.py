@@ -1,10 +1,9 @@
-"""Canary users: who they are, and how they get into cohorts.
+"""Canary users, and data sets that put them into cohorts.
 
-A canary user holds some real user's data, so that everything a training does with a
-user can be done with it: it is trained on, counted and weighed. What comes of that is
-thrown away in ``postprocessors``, where its update becomes the canary's. Whether its
-coin includes it or not, it takes part in the same rounds, so that no count, weight or
-message depends on a coin.
+A canary user holds some real user's data, so that training can treat it like any user:
+it is trained on, counted and weighted. The resulting update is discarded in
+``postprocessors`` and replaced by the canary's. Whether its coin includes it or not, it
+participates in the same rounds, so that no count, weight or message depends on a coin.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,7 @@ _NAME: Final = "dpaudit-canary-"
 
 
 def user_id(canary: int) -> str:
-    """Return the name that a canary user goes by.
+    """Return the user id of a canary.
 
     Example:
         >>> user_id(7)
@@ -39,7 +38,7 @@ def user_id(canary: int) -> str:
 
 
 def canary_of(user: object) -> int | None:
-    """Return which canary goes by a name; None if none does.
+    """Return the canary with a user id; None for any other user.
 
     Example:
         >>> canary_of("dpaudit-canary-7"), canary_of("somebody"), canary_of(None)
@@ -52,11 +51,11 @@ def canary_of(user: object) -> int | None:
 
 @final
 class CanaryUser(AbstractDataset):
-    """Somebody's data under a canary's name.
+    """A user's data under a canary's user id.
 
     Args:
-        data: Any user's.
-        canary: Which canary.
+        data: Any user's data set.
+        canary: The canary's number.
     """
 
     def __init__(self, data: AbstractDataset, canary: int) -> None:
@@ -64,29 +63,29 @@ class CanaryUser(AbstractDataset):
 
     @property
     def raw_data(self) -> Any:  # noqa: ANN401 (what the data are)
-        """As the data have it."""
+        """The underlying data set's."""
         return self._data.raw_data
 
     @property
     def user_id(self) -> str:
-        """The canary's name."""
+        """The canary's user id."""
         return user_id(self._canary)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """As the data have it."""
+        """The underlying data set's."""
         found: dict[str, Any] = self._data.metadata
         return found
 
     @property
     def train_kwargs(self) -> dict[str, Any]:
-        """As the data have it."""
+        """The underlying data set's."""
         found: dict[str, Any] = self._data.train_kwargs
         return found
 
     @property
     def eval_kwargs(self) -> dict[str, Any]:
-        """As the data have it."""
+        """The underlying data set's."""
         found: dict[str, Any] = self._data.eval_kwargs
         return found
 
@@ -94,7 +93,7 @@ class CanaryUser(AbstractDataset):
         return len(self._data)
 
     def iter(self, batch_size: int | None) -> Iterable[Any]:
-        """As the data have it."""
+        """Iterate over the underlying data set."""
         found: Iterable[Any] = self._data.iter(batch_size)
         return found
 
@@ -104,7 +103,7 @@ class CanaryUser(AbstractDataset):
         min_train_size: int | None = None,
         min_val_size: int | None = None,
     ) -> tuple["CanaryUser", "CanaryUser"]:
-        """Return the two parts of the data, both the canary's."""
+        """Return the two parts of the data under the canary's user id."""
         parts = self._data.split(fraction, min_train_size, min_val_size)
         left, right = (CanaryUser(part, self._canary) for part in parts)
         return left, right
@@ -115,14 +114,14 @@ class CanaryUser(AbstractDataset):
 
 
 class RoundEvents(Protocol):
-    """What is told of rounds, and asked for them."""
+    """The interface of the audit that a data set uses in each round."""
 
     def begin(self) -> NDArray[Any]:
-        """Begin a round, and return the canaries that are added to its cohort."""
+        """Begin a round, and return the canaries to add to its cohort."""
         ...
 
     def came(self, user: object) -> None:
-        """Take note that a user is in the cohort."""
+        """Record that a user is in the cohort."""
         ...
 
 
@@ -131,9 +130,9 @@ class UsersWithCanaries(FederatedDatasetBase):
     """A federated data set with canary users in its cohorts.
 
     Args:
-        base: Of the real users, or of those and the canaries.
-        data: What each canary user holds that is added.
-        rounds: Says who is added.
+        base: The data set of the real users, or of these and the canaries.
+        data: The data of each canary user that is added.
+        rounds: Decides which canaries are added.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class UsersWithCanaries(FederatedDatasetBase):
         return found
 
     def get_cohort(self, cohort_size: int) -> Iterator[Seeded]:
-        """Yield the cohort of real users, and then the canaries whose turn it is."""
+        """Yield the cohort of real users, then the canaries whose turn it is."""
         added = self._rounds.begin()
         for dataset, seed in self._base.get_cohort(cohort_size):
             self._rounds.came(dataset.user_id)
@@ -161,7 +160,7 @@ class UsersWithCanaries(FederatedDatasetBase):
 def with_canaries(
     make: Callable[[Any], AbstractDataset], data: AbstractDataset
 ) -> Callable[[Any], AbstractDataset]:
-    """Return a maker of users' data sets that makes canary users' too."""
+    """Return ``make``, extended to make the data sets of canary users too."""
 
     def made(user: Any) -> AbstractDataset:  # noqa: ANN401 (as the sampler names them)
         canary = canary_of(user)

@@ -1,8 +1,8 @@
-"""How much one record changes a clipped sum: the questions, and the report of answers.
+"""Sensitivity probes: how much does one record change a clipped sum?
 
-``probe_sum`` asks them of a function that computes the sum of chosen records. Whatever
-else can compute such sums is a ``StepRunner``, and ``Questions`` asks it.
-``probe_update`` asks whether what comes after the noise depends on records besides.
+``probe_sum`` probes a function that computes the sum of chosen records. Any other
+source of such sums implements ``StepRunner`` and is probed by ``Questions``.
+``probe_update`` tests whether what comes after the noise depends on records otherwise.
 """
 
 from dpaudit.training.probe.clipped_sum import ClippedSum, probe_sum

@@ -1,36 +1,38 @@
-"""How much can one record change a clipped sum, whoever computes it?
+"""Probe how much one record can change a clipped sum, in any framework.
 
-The accountant's proof needs one fact of a program: if a record leaves, the clipped sum
-changes by at most the clipping norm C. A loop that is not Opacus' hands over the
+The accountant's proof requires one property of a program: if a record is removed, the
+clipped sum changes by at most the clipping norm C. A loop without Opacus passes the
 function that computes this sum, and real records go through it, some dozens of times,
-without noise. There is no statistics in it and no canary.
+without noise. No statistics and no canaries are involved.
 
-With S(B) the sum of a batch, S(B, -i) that without record i, and B[i <- j] the batch in
-which record j sits in record i's place, it is asked that
+With S(B) the sum of a batch, S(B, -i) that without record i, and B[i <- j] the batch
+with record j in place of record i, the probe tests that
 
-- ``|S(B) - S(B, -i)| <= C``: a record puts in at most C;
-- ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``: it puts in the same beside fewer.
-  Not so where a sum is divided by the number of its records, or a batch is clipped;
-- ``S(B) - S(B[i <- j]) = S(B[k <- l]) - S(B[k <- l, i <- j])``: it puts in the same
-  beside others. Not so where records of a batch meet, as in statistics of the batch.
+- ``|S(B) - S(B, -i)| <= C``: a record contributes at most C;
+- ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``: its contribution is the same among
+  fewer records. Violated if a sum is divided by the number of its records, or a whole
+  batch is clipped;
+- ``S(B) - S(B[i <- j]) = S(B[k <- l]) - S(B[k <- l, i <- j])``: its contribution is the
+  same among other records. Violated if records of a batch interact, as in batch
+  statistics.
 
-Together these bound the effect of any of these records: if each puts in the same
-whoever is there, and no more than C, then its leaving changes no more than C.
+Together these bound the effect of any of these records: if each contributes the same
+whichever others are present, and at most C, then removing it changes at most C.
 
-*Leaving.* A record is really taken out, unless the function takes ``keep``, one Boolean
+*Removal.* A record is really removed, unless the function takes ``keep``, one Boolean
 for each row, as loops do that pad their batches: then shapes and random numbers stay
-as they were, and the third question becomes ``S(B, -i) = S(B[i <- j], -i)``. Taken out,
-a record moves the rows of others, and with them random numbers that go by row. Such a
-sum is another if its records change places; it is then not examined without ``keep``.
+the same, and the third property becomes ``S(B, -i) = S(B[i <- j], -i)``. Removing a
+record moves the rows of others, and with them random numbers that are drawn by row.
+Such a sum changes if its records are permuted; without ``keep`` it is not checked.
 
-*Clipping that matters.* Gradients below C say nothing about clipping. A function that
-takes ``scale`` multiplies its loss, or its gradients before they are clipped, so that
-most records are near the norm, and all above it. Otherwise it is said how many were
-large enough, and if none was, then clipping was not looked at.
+*Clipping must matter.* Gradients below C do not test clipping. A function that takes
+``scale`` multiplies its loss, or its gradients before they are clipped, so that most
+records are near the norm, and then all above it. Otherwise the report gives the share
+that was large enough; if none was, clipping counts as not checked.
 
-What is too much by rounding is no fault: the tolerance follows the least precise
-numbers in batch and sum. What was not asked is not known: other records, noise,
-sampling, accounting, what is added up outside the function, and other ways out.
+An excess explained by rounding is no fault: the tolerance follows the least precise
+numbers in batch and sum. Not checked are other records, noise, sampling, accounting,
+sums outside the function, and side paths.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +72,7 @@ ClippedSum: TypeAlias = Callable[..., Tree]
 _Sum: TypeAlias = list[NDArray[np.float64]]
 
 _NAME: Final = "clipped_sum"
-_TRIES: Final = 6  # at finding a scale at which nothing is clipped
+_TRIES: Final = 6  # to find a scale at which nothing is clipped
 _CLOSE: Final = 0.01  # relative
 _ROUNDING: Final = {
     "bfloat16": 2.0**-7,
@@ -89,27 +91,27 @@ def probe_sum(
     records: int = 8,
     seed: int = 0,
 ) -> Sensitivity:
-    """Return how much one record changes the sum that is given noise.
+    """Return how much one record changes the sum before noise.
 
     Runs the function about ``7 * records`` times, three times as often if it takes
-    ``scale``. What it changes besides is not put back.
+    ``scale``. Its side effects are not undone.
 
     Reference: Keinan, Shenfeld and Ligett, "alg:dp-sgd".
 
     Args:
-        clipped_sum: Takes a batch, and returns the sum of its records' clipped
-            gradients just before noise, and nothing else: an array, or a dict, list or
-            tuple of arrays. It may also take ``keep``, a Boolean array that says which
-            rows count, and ``scale``, what the loss is to be multiplied by; they are
-            passed by name. It must repeat itself: random numbers come from a seed or
-            key that is the same in each call, as many for each record.
+        clipped_sum: Takes a batch, and returns only the sum of its records' clipped
+            gradients just before noise: an array, or a dict, list or tuple of arrays.
+            It may also take ``keep``, a Boolean mask of the rows that count, and
+            ``scale``, a factor of the loss; they are passed by name. It must be
+            deterministic: random numbers come from a seed or key that is the same in
+            each call, equally many for each record.
         batch: Real records, a dozen is enough: an array, or a dict, list or tuple of
-            arrays, of any library; each has one row for each record. Large and rare
-            ones are welcome.
-        norm: The most that one record may change the sum, C: the clipping norm, over
-            what the sum is divided by, if it is divided.
-        records: How many of them leave, one at a time.
-        seed: Decides which.
+            arrays, of any library, each with one row for each record. Include large
+            and rare ones.
+        norm: The bound C on one record's change of the sum: the clipping norm, divided
+            by the sum's divisor if it has one.
+        records: How many of them are removed, one at a time.
+        seed: Selects which.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -135,7 +137,7 @@ most 1 C (C is the clipping norm); 100% of them large enough to be clipped.
 
 @final
 class _Sums:
-    """The user's function on chosen records, as often as wanted."""
+    """Runs the user's function on chosen records."""
 
     def __init__(self, function: ClippedSum, batch: Tree, clip: float) -> None:
         self._function, self._batch, self.clip = function, batch, clip
@@ -155,7 +157,7 @@ class _Sums:
         Args:
             rows: The record in each row.
             without: Rows that are left out.
-            scale: What the loss is multiplied by.
+            scale: Factor of the loss.
         """
         keep = np.ones(len(rows), bool)
         keep[list(without)] = False
@@ -163,8 +165,8 @@ class _Sums:
         if self.keeps:
             given["keep"] = keep
         self.runs += 1
-        there = rows if self.keeps else rows[keep]
-        return self._read(self._function(rows_of(self._batch, there), **given))
+        passed = rows if self.keeps else rows[keep]
+        return self._read(self._function(rows_of(self._batch, passed), **given))
 
     def norms(self, terms: Sequence[tuple[float, _Sum]]) -> list[float]:
         """Return for each parameter the norm of a linear combination of sums."""
@@ -173,7 +175,7 @@ class _Sums:
         return [float(np.linalg.norm(sum(map(mul, factors, part)))) for part in parts]
 
     def finite(self, seen: _Sum) -> bool:
-        """Return whether a sum holds numbers only."""
+        """Return whether all entries of a sum are finite."""
         return all(bool(np.isfinite(part).all()) for part in seen)
 
     def raw(self, seen: _Sum, row: int, record: int, scale: float) -> float | None:  # noqa: ARG002
@@ -181,49 +183,49 @@ class _Sums:
         return self.raws[record] * scale if record in self.raws else None
 
     def drew_alike(self, first: _Sum, second: _Sum) -> bool:  # noqa: ARG002
-        """Return that random numbers are the same in each call."""
+        """Return True: random numbers are the same in each call."""
         return True
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Do nothing: no random number can be switched off."""
+        """Do nothing: random numbers cannot be switched off."""
         return nullcontext()
 
     def beside(self, first: _Sum, second: _Sum) -> tuple[str, ...]:  # noqa: ARG002
-        """Return nothing: a sum is all there is."""
+        """Return nothing: a sum has no side effects."""
         return ()
 
     def _read(self, tree: Tree) -> _Sum:
-        """Return a sum as numbers; all have the names and shapes of the first."""
+        """Return a sum as arrays, with the same names and shapes as the first."""
         named = dict(named_leaves(tree))
         try:
-            found = [np.asarray(leaf).astype(np.float64) for leaf in named.values()]
+            arrays = [np.asarray(leaf).astype(np.float64) for leaf in named.values()]
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidInputError(
                 f"{_NAME} must return an array, or a dict, list or tuple of arrays, "
                 f"that numpy can read: {error}"
             ) from error
-        shapes = [part.shape for part in found]
+        shapes = [part.shape for part in arrays]
         if not self.names:
             self.names, self._shapes = tuple(named), shapes
-        if (tuple(named), shapes) != (self.names, self._shapes) or not found:
+        if (tuple(named), shapes) != (self.names, self._shapes) or not arrays:
             raise InvalidInputError(
                 f"{_NAME} must return the sum over all records and nothing else; it "
                 f"returned {self.names} of shapes {self._shapes}, and {tuple(named)} "
                 f"of shapes {shapes} for another batch"
             )
         self.precision = max(self.precision, _precision(tree))
-        return found
+        return arrays
 
 
 @final
 class _Examination:
-    """The questions, in order, and what came of them."""
+    """Asks the questions in order, and reports the answers."""
 
     def __init__(self, sums: _Sums, records: int, rng: np.random.Generator) -> None:
         self._sums, self._clip, self._rng = sums, sums.clip, rng
         self._everyone = np.arange(sums.size)
         self._leaving: list[int] = rng.permutation(sums.size)[:records].tolist()
-        self._first = 0.0  # the most that a record puts in before it is enlarged
+        self._first = 0.0  # the largest contribution of a record before enlargement
         self._alone: list[Alone] = []
         self._clipped, self._enlarged = 0.0, False
 
@@ -244,20 +246,20 @@ class _Examination:
         if not self._found.change:
             return self._unseen("probe.nothing_put_in")
         if self._sums.raws and self._sums.precision <= _ROUNDING["float32"]:
-            # Otherwise the gradients themselves might not be numbers.
+            # In lower precision the gradients themselves might not be finite.
             self._asked.enlarge(self._everyone, HUGE / max(self._sums.raws.values()))
         return self._report(tuple(self._faults()))
 
     def _report(self, faults: tuple[Finding, ...]) -> Sensitivity:
-        found = self._found
+        measured = self._found
         return Sensitivity(
-            change=found.change,
-            coupling=found.largest.get(Question.COUPLING),
-            removal=None if self._sums.keeps else found.change,
-            tolerance=found.tolerance,
+            change=measured.change,
+            coupling=measured.largest.get(Question.COUPLING),
+            removal=None if self._sums.keeps else measured.change,
+            tolerance=measured.tolerance,
             clipped=self._clipped,
             enlarged=self._enlarged,
-            layers=found.layers,
+            layers=measured.layers,
             records=len(self._leaving),
             sums=self._sums.runs,
             ran=_NAME,
@@ -269,7 +271,7 @@ class _Examination:
         return Sensitivity(unseen=why, sums=self._sums.runs, ran=_NAME)
 
     def _without_a_number(self) -> Sensitivity:
-        """Look whether one record is why a sum is not finite."""
+        """Check whether one record makes the sum not finite."""
         for i in range(self._sums.size):
             filled = self._everyone.copy()
             filled[i] = (i + 1) % self._sums.size  # where rows are only masked
@@ -280,8 +282,8 @@ class _Examination:
         return self._unseen("probe.not_finite")
 
     def _goes_by_row(self, first: _Sum) -> bool:
-        """Return whether the sum is another if all records change places."""
-        self._sums.run(self._everyone, (0,))  # refused, if a part is for each record
+        """Return whether the sum changes if all records are permuted."""
+        self._sums.run(self._everyone, (0,))  # refused if it has a row per record
         order = self._rng.permutation(self._sums.size)
         moved = self._everyone.copy()
         moved[order] = np.roll(order, 1)
@@ -289,7 +291,7 @@ class _Examination:
         return not apart <= 2 * self._asked.allowed(first)
 
     def _by_exchange_alone(self, first: _Sum) -> Sensitivity:
-        """Look only whether records of a batch meet; none can be taken out."""
+        """Check only whether records of a batch interact; none can be removed."""
         for i in self._leaving:
             self._exchange(self._everyone, 1.0, i, first, first)
         if Question.COUPLING in self._found.over:
@@ -297,7 +299,7 @@ class _Examination:
         return self._unseen("probe.order_matters")
 
     def _scales(self) -> list[float]:
-        """Return what to multiply the loss by; notes how large gradients are."""
+        """Return the factors for the loss; record the norms of gradients."""
         if not self._sums.scales:
             return [1.0]
         scale, owns = 1.0, self._owns(1.0)
@@ -318,14 +320,14 @@ class _Examination:
         return sorted({1.0, middle, 10 * self._clip / min(positive)})
 
     def _owns(self, scale: float) -> list[float]:
-        """Return what each record puts in."""
+        """Return the norm of each record's contribution."""
         whole = self._sums.run(self._everyone, scale=scale)
         sums = self._sums
         rests = [sums.run(self._everyone, (i,), scale=scale) for i in self._leaving]
         return [hypot(*sums.norms([(1.0, whole), (-1.0, rest)])) for rest in rests]
 
     def _leave(self, scale: float) -> None:
-        """Let records leave, one at a time, others sitting in their place or beside."""
+        """Remove records one at a time, with others in their place or beside them."""
         alone = self._leave_one_by_one(self._everyone, self._leaving, scale)
         if not alone:
             return
@@ -336,7 +338,7 @@ class _Examination:
         self._clipped = max(self._clipped, cut)
         if scale > 1 and max(owns) > (1 + _CLOSE) * self._first:
             self._enlarged = True
-        # The others all alike: what moves one of them moves all the same way.
+        # All others equal: an effect on one of them then adds up over all.
         order = [i for _, i in sorted(zip(owns, self._leaving, strict=True))]
         alike = np.full(self._sums.size, order[len(order) // 2])
         alike[0] = order[-1] if order[-1] != alike[0] else (order[-1] + 1) % len(alike)
@@ -356,7 +358,7 @@ class _Examination:
     def _exchange(
         self, rows: Rows, scale: float, i: int, whole: _Sum, rest: _Sum
     ) -> None:
-        """Note whether what others put in is another if one record is exchanged."""
+        """Note whether exchanging a record changes the contribution of the others."""
         donors = self._others(rows[i])
         if self._sums.keeps:
             self._asked.exchange(rows, i, donors, whole, rest, scale=scale)
@@ -370,17 +372,17 @@ class _Examination:
         return [int(k) for k in self._rng.permutation(self._sums.size) if k != record]
 
     def _faults(self) -> Iterator[Finding]:
-        found, over = self._found, self._found.over
+        measured, over = self._found, self._found.over
         meet, together = Question.COUPLING in over, Question.TOGETHER in over
-        if together and not meet and all(found.means):
-            # A mean of what puts in at most C changes by at most C.
+        if together and not meet and all(measured.means):
+            # A mean of contributions of at most C changes by at most C.
             if Question.AS_MEAN in over:
                 yield self._size_fault("divided")
-        elif together and found.one_norm:
+        elif together and measured.one_norm:
             yield fault(
                 Stage.CLIPPING,
                 "probe.depends_on_others",
-                together=found.largest[Question.TOGETHER],
+                together=measured.largest[Question.TOGETHER],
                 one_norm=True,
                 cause="clipped",
             )
@@ -389,7 +391,7 @@ class _Examination:
         elif together:
             yield self._size_fault("counted")
         elif over & {Question.OWN, Question.CHANGE}:
-            change = found.change or 0.0
+            change = measured.change or 0.0
             yield too_large(self._sums.names, self._alone, self._clip, change=change)
         if Question.OVERFLOW in over:
             yield fault(Stage.CLIPPING, "probe.overflow", cause="sum")
@@ -409,6 +411,6 @@ class _Examination:
 
 
 def _precision(tree: Tree) -> float:
-    """Return how far floats in a tree are rounded, the least precise ones."""
+    """Return the relative rounding error of the least precise floats in a tree."""
     kinds = (str(getattr(leaf, "dtype", "")) for _, leaf in named_leaves(tree))
     return max((_ROUNDING.get(k.removeprefix("torch."), 0.0) for k in kinds), default=0)

@@ -1,20 +1,20 @@
-"""The questions of a sensitivity probe, asked of whatever can compute sums of records.
+"""The questions of a sensitivity probe, for any source of sums of records.
 
-A ``StepRunner`` computes the clipped sum of chosen records, as often as wanted and with
-the same random numbers each time. ``Questions`` lets records leave and be exchanged,
-and measures how far sums move, over the clipping norm C. With S(B) the sum of a batch,
-S(B, -i) that without row i, and B[i <- j] the batch in which record j sits in row i:
+A ``StepRunner`` computes the clipped sum of chosen records, any number of times and
+with the same random numbers each time. ``Questions`` removes and exchanges records, and
+measures how much sums change, over the clipping norm C. With S(B) the sum of a batch,
+S(B, -i) that without row i, and B[i <- j] the batch with record j in row i:
 
-- *own*: ``|S(B) - S(B, -i)| <= C``, what a record puts in;
-- *change*: ``|S(B) - S(B[i <- j], -i)| <= C``, all that its leaving changes;
+- *own*: ``|S(B) - S(B, -i)| <= C``, a record's contribution;
+- *change*: ``|S(B) - S(B[i <- j], -i)| <= C``, the whole effect of removing it;
 - *coupling*: ``S(B, -i) = S(B[i <- j], -i)``, so that the others' part does not depend
-  on who sits beside them. Where no row can be masked, it is asked instead whether
-  ``S(B) - S(B[i <- j])`` is the same beside other records;
-- *together*: ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``, what a record puts in is
+  on the records beside them. Where no row can be masked, the question is instead
+  whether ``S(B) - S(B[i <- j])`` is the same beside other records;
+- *together*: ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``, a record's contribution is
   the same beside fewer;
-- *as mean*: what a record puts in if the sum is in truth a mean.
+- *as mean*: a record's contribution if the sum is in truth a mean.
 
-What is found are numbers. What they mean is said by whoever asked (``report``).
+The results are numbers. The caller interprets them (``report``).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ __all__ = ["HUGE", "Measured", "Question", "Questions", "Rows", "StepRunner"]
 Rows: TypeAlias = NDArray[np.int64]
 S = TypeVar("S")
 
-_DONORS: Final = 2  # that take a record's place in turn
-_TRIES: Final = 6  # at finding them, if for some the random numbers move
-HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
+_DONORS: Final = 2  # replacements compared for each record
+_TRIES: Final = 6  # to find them, if for some the random numbers change
+HUGE: Final = 1e8  # a gradient that overflows in half precision, and not in single
 _CLOSE: Final = 0.01  # relative
 
 
@@ -49,28 +49,28 @@ class StepRunner(Protocol[S]):
 
     @property
     def clip(self) -> float:
-        """The most that one record may change the sum, C."""
+        """The bound C on one record's change of the sum."""
 
     @property
     def size(self) -> int:
-        """How many records the batch has."""
+        """Number of records in the batch."""
 
     @property
     def precision(self) -> float:
-        """How far the least precise numbers seen so far are rounded."""
+        """Relative rounding error of the least precise numbers so far."""
 
     @property
     def still(self) -> bool:
-        """Whether random numbers that move can be switched off."""
+        """Whether random numbers that change can be switched off."""
 
     def run(self, rows: Rows, without: Sequence[int] = (), *, scale: float = 1.0) -> S:
-        """Return the sum of the records in some rows, with the loss multiplied."""
+        """Return the sum of the records in some rows, with the loss scaled."""
 
     def norms(self, terms: Sequence[tuple[float, S]]) -> list[float]:
         """Return for each parameter the norm of a linear combination of sums."""
 
     def finite(self, seen: S) -> bool:
-        """Return whether a sum holds numbers only."""
+        """Return whether all entries of a sum are finite."""
 
     def raw(self, seen: S, row: int, record: int, scale: float) -> float | None:
         """Return the norm of a record's gradient before clipping, if it is known."""
@@ -79,15 +79,15 @@ class StepRunner(Protocol[S]):
         """Return whether two runs drew the same random numbers."""
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Switch random numbers off that can be."""
+        """Switch off the random numbers that can be."""
 
     def beside(self, first: S, second: S) -> Collection[str]:
-        """Return what else two runs left behind differently, by name."""
+        """Return the names of other state in which two runs differ."""
 
 
 @final
 class Question(StrEnum):
-    """What was asked of sums."""
+    """A question about sums."""
 
     OWN = "own"
     CHANGE = "change"
@@ -101,18 +101,19 @@ class Question(StrEnum):
 @final
 @dataclass(slots=True)
 class Measured:
-    """What the questions came to, over the clipping norm.
+    """The answers to the questions, over the clipping norm.
 
     Attributes:
-        largest: The largest change that each question found.
-        over: Questions of which it was too large.
-        tolerance: How much more than allowed rounding may explain.
-        layers: For each parameter, the largest that any one record put in.
-        means: For each change beside fewer records, whether a mean explains it.
-        one_norm: Whether all sums had one norm where it changed last.
-        compared: Whether others' parts could be compared at all.
+        largest: The largest change for each question.
+        over: Questions for which it was too large.
+        tolerance: The excess that rounding may explain.
+        layers: For each parameter, the largest contribution of any one record.
+        means: For each contribution that changed beside fewer records, whether a mean
+            explains it.
+        one_norm: Whether all sums had the same norm at the last such change.
+        compared: Whether the others' parts could be compared at all.
         coupled: Where these first differed: rows before and after, and the row.
-        beside: What else a record decided.
+        beside: Names of other state that depended on a record.
     """
 
     largest: dict[Question, float] = field(default_factory=dict)
@@ -127,20 +128,20 @@ class Measured:
 
     @property
     def change(self) -> float | None:
-        """The largest change when a record leaves; None if none could."""
+        """The largest change when a record is removed; None if none could be."""
         asked = (Question.OWN, Question.CHANGE)
         return max((self.largest[q] for q in asked if q in self.largest), default=None)
 
 
 @final
 class Questions(Generic[S]):
-    """Asks one runner; may be asked again at any scale, of any rows.
+    """Asks one runner the questions, repeatedly at any scale and for any rows.
 
     Args:
         runner: Computes the sums.
 
     Attributes:
-        measured: What came of it so far.
+        measured: The answers so far.
     """
 
     def __init__(self, runner: StepRunner[S]) -> None:
@@ -149,23 +150,23 @@ class Questions(Generic[S]):
 
     def size(self, *terms: tuple[float, S]) -> float:
         """Return the norm of a combination of sums, over the clipping norm."""
-        found = hypot(*self._runner.norms(terms)) / self._runner.clip
-        return found if isfinite(found) else inf
+        norm = hypot(*self._runner.norms(terms)) / self._runner.clip
+        return norm if isfinite(norm) else inf
 
     def rounding(self, seen: S) -> float:
-        """Return what rounding alone may change in a sum, over the clipping norm."""
+        """Return the change of a sum by rounding alone, over the clipping norm."""
         return self._runner.precision * (1 + self.size((1.0, seen)))
 
     def allowed(self, seen: S) -> float:
-        """Return how far sums may be apart that should be the same."""
+        """Return the tolerance between sums that should be equal."""
         return max(LEAST, self.rounding(seen))
 
     def note(self, asked: Question, size: float, most: float) -> float:
-        """Note how far sums are apart, and whether it is too much."""
-        found = self.measured
-        found.largest[asked] = max(found.largest.get(asked, 0.0), size)
+        """Record a difference of sums, and whether it is too large."""
+        measured = self.measured
+        measured.largest[asked] = max(measured.largest.get(asked, 0.0), size)
         if not size <= most:
-            found.over.add(asked)
+            measured.over.add(asked)
         return size
 
     def leave(
@@ -177,22 +178,22 @@ class Questions(Generic[S]):
         exchange: Callable[[int, S, S], None],
         scale: float,
     ) -> list[Alone]:
-        """Let some rows leave, one at a time; return what each puts in by itself.
+        """Remove some rows, one at a time; return the contribution of each.
 
         Args:
             rows: The record in each row.
-            leaving: Rows that leave.
-            together: For a row, another that leaves with it.
-            exchange: Asks what it changes to exchange the record in a row, given the
-                sums with it and without.
-            scale: What the loss is multiplied by.
+            leaving: Rows to remove.
+            together: For a row, another to remove with it.
+            exchange: Called with a row and the sums with and without it, to test the
+                effect of exchanging its record.
+            scale: Factor of the loss.
         """
-        runner, found = self._runner, self.measured
+        runner, measured = self._runner, self.measured
         whole = runner.run(rows, scale=scale)
         if not self._runner.finite(whole):
             return []
         allowed = self.allowed(whole)
-        found.tolerance = max(found.tolerance, allowed)
+        measured.tolerance = max(measured.tolerance, allowed)
         alone: list[Alone] = []
         rests: dict[int, S] = {}
         for i in leaving:
@@ -205,7 +206,7 @@ class Questions(Generic[S]):
             mean = self.size((float(n), whole), (1.0 - n, rest))
             self.note(Question.AS_MEAN, mean, 1 + n * self.allowed(whole))
             for name, part in zip(runner.names, parts, strict=True):
-                found.layers[name] = max(found.layers[name], part / runner.clip)
+                measured.layers[name] = max(measured.layers[name], part / runner.clip)
             raw = runner.raw(whole, i, int(rows[i]), scale)
             alone.append(Alone(by_parameter=parts, raw=raw))
             if (k := together.get(i)) is not None:
@@ -218,9 +219,9 @@ class Questions(Generic[S]):
         return alone
 
     def _leave_together(self, n: int, whole: S, rest: S, less: S, least: S) -> None:
-        """Note whether what a record puts in is another once a second has left."""
+        """Record whether removing a second row changes a record's contribution."""
         moved = self.size((1.0, whole), (-1.0, rest), (-1.0, less), (1.0, least))
-        most = 2 * self.allowed(whole)  # four sums are rounded, and not two
+        most = 2 * self.allowed(whole)  # four sums are rounded, not two
         if self.note(Question.TOGETHER, moved, most) <= most:
             return
         mean = self.size(
@@ -241,16 +242,16 @@ class Questions(Generic[S]):
         *,
         scale: float,
     ) -> None:
-        """Note whether what others put in is another if one record is exchanged.
+        """Record whether exchanging a record changes the contribution of the others.
 
         Args:
             rows: The record in each row.
             i: The row that is exchanged, and masked.
-            donors: Records that may take its place: the first few for which the others'
-                random numbers stay as they were.
+            donors: Candidates to take its place; the first few are used for which the
+                others' random numbers stay the same.
             whole: The sum of the rows.
-            rest: That without the row.
-            scale: What the loss is multiplied by.
+            rest: The sum without the row.
+            scale: Factor of the loss.
         """
         compared = 0
         for donor in donors[:_TRIES]:
@@ -264,13 +265,13 @@ class Questions(Generic[S]):
         self, rows: Rows, filled: Rows, i: int, whole: S, rest: S, scale: float
     ) -> bool:
         """Compare the others' parts; return whether random numbers allowed it."""
-        runner, found = self._runner, self.measured
+        runner, measured = self._runner, self.measured
         other = runner.run(filled, (i,), scale=scale)
         before = rest
         if runner.drew_alike(whole, other):
             change = self.size((1.0, whole), (-1.0, other))
             self.note(Question.CHANGE, change, 1 + self.allowed(whole))
-            found.beside |= {*runner.beside(whole, other)}
+            measured.beside |= {*runner.beside(whole, other)}
         elif not runner.still:
             return False
         else:
@@ -282,10 +283,10 @@ class Questions(Generic[S]):
             self.size((1.0, before), (-1.0, other)),
             self.allowed(before),
         )
-        found.compared = True
-        if found.coupled is None and Question.COUPLING in found.over:
-            found.coupled = rows, filled, i
-        found.beside |= {*runner.beside(before, other)}
+        measured.compared = True
+        if measured.coupled is None and Question.COUPLING in measured.over:
+            measured.coupled = rows, filled, i
+        measured.beside |= {*runner.beside(before, other)}
         return True
 
     def exchange_two(
@@ -297,16 +298,16 @@ class Questions(Generic[S]):
         *,
         scale: float,
     ) -> None:
-        """Note whether exchanging a record changes the same beside another record.
+        """Record whether the effect of an exchange depends on another record.
 
-        It is what can be asked of sums in which no row can be masked.
+        This replaces ``exchange`` for sums in which no row can be masked.
 
         Args:
             rows: The record in each row.
             first: A row, and the record that takes its place.
-            second: Another, that takes the place of a row beside it.
+            second: Another row, and the record that takes its place.
             whole: The sum of the rows.
-            scale: What the loss is multiplied by.
+            scale: Factor of the loss.
         """
         sums = [whole]
         for changed in ([first], [second], [first, second]):
@@ -319,7 +320,7 @@ class Questions(Generic[S]):
         self.measured.compared = True
 
     def enlarge(self, rows: Rows, scale: float) -> S:
-        """Ask whether very large gradients leave a sum that is a number; return it."""
+        """Check that the sum of very large gradients is finite; return it."""
         seen = self._runner.run(rows, scale=scale)
         if not self._runner.finite(seen):
             self.measured.over.add(Question.OVERFLOW)

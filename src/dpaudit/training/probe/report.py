@@ -1,9 +1,9 @@
-"""What one record was seen to change in a clipped sum, and what explains too much.
+"""The report of a sensitivity probe, and the likely cause of too large a change.
 
-A probe runs a program's own sum of clipped gradients on real records and asks how far
-one of them can move it. Whatever the framework, what is found is the same: a largest
-change over the clipping norm C, and what a record puts in by itself, parameter by
-parameter, in which causes can be told apart.
+A probe runs a program's own sum of clipped gradients on real records and measures how
+much one of them can change it. The result is the same in every framework: the largest
+change over the clipping norm C, and each record's own contribution, parameter by
+parameter, from which causes can be distinguished.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,36 +32,37 @@ __all__ = [
 ]
 
 LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
-EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
-_CLOSE: Final = 0.01  # relative, of a norm to what explains it
+EXERCISED: Final = 0.9  # of the clipping norm: above it, a record was clipped
+_CLOSE: Final = 0.01  # relative tolerance between a norm and its explanation
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What one record was seen to change, over the clipping norm.
+    """The measured effect of one record on the sum, over the clipping norm.
 
     Attributes:
-        change: The largest change of the sum when one record leaves, at most 1; None
-            if none could leave, as the others' random numbers would have moved.
-        coupling: The largest change of the other records' part; 0. None if exchanging
-            a record always moved the others' random numbers, so that it cannot be told.
-        removal: The largest change when a record is really taken out, at most 1; None
-            if more than dropout is random, so that it cannot be told.
-        tolerance: How much more rounding may explain.
+        change: The largest change of the sum when one record is removed; should be at
+            most 1. None if none could be removed without changing the others' random
+            numbers.
+        coupling: The largest change of the other records' part; should be 0. None if
+            exchanging a record always changed the others' random numbers.
+        removal: The largest change when a record is really removed, not masked; should
+            be at most 1. None if more than dropout is random.
+        tolerance: The excess that rounding may explain.
         clipped: The share of the probed records that was large enough for clipping to
-            matter, once the loss was multiplied if it could be.
+            matter, after the loss was multiplied if it could be.
         enlarged: Whether the loss was multiplied, so that records became large.
-        layers: For each parameter, the largest change there of any one record.
-        records: How many records were probed.
+        layers: For each parameter, the largest change there by any one record.
+        records: Number of probed records.
         sums: How many times the step was run.
-        ran: What was run.
+        ran: The name of what was run.
         own_rows: Whether the step makes more or fewer gradients than there are records.
         reworked: Whether the step changes the noisy sum before it is applied.
-        beside: What else the step changes, by name; records decide none of it unless a
-            fault says so.
-        faults: What is wrong.
-        unseen: Why nothing can be said; None if something can.
+        beside: What else the step changes, by name; it does not depend on records
+            unless there is a fault about it.
+        faults: The faults found.
+        unseen: Why nothing was checked; None if something was.
     """
 
     change: float | None = 0.0
@@ -82,7 +83,7 @@ class Sensitivity:
 
     @property
     def checks(self) -> tuple[Finding, ...]:
-        """How the stages were inspected that records pass in a step."""
+        """The checks of the stages that records pass in a step."""
         if self.unseen is None:
             return tuple(self._checks())
         why = self.unseen
@@ -113,17 +114,17 @@ class Sensitivity:
     def __str__(self) -> str:
         if self.unseen is not None:
             return f"Not examined: {sentence(self.unseen)}."
-        found = [f"Fault found: {sentence(fault)}." for fault in self.faults]
-        return " ".join([*found, *(f"{sentence(check)}." for check in self.checks)])
+        sentences = [f"Fault found: {sentence(fault)}." for fault in self.faults]
+        return " ".join([*sentences, *(f"{sentence(check)}." for check in self.checks)])
 
 
 def packed(plain: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Return what is kept in words, as an array of a checkpoint."""
+    """Return a mapping in its text form, as an array for a checkpoint."""
     return np.frombuffer(_canonical.text(plain).encode(), np.uint8)
 
 
 def unpacked(state: State, name: str, fields: set[str]) -> Mapping[str, Any]:
-    """Return what ``packed`` made of an object with these fields."""
+    """Return the mapping with these fields that ``packed`` stored."""
     kept = state.get(name)
     if kept is None or kept.dtype != np.uint8:
         raise InvalidInputError(f"the state does not say what was looked at: {name!r}")
@@ -135,12 +136,12 @@ def unpacked(state: State, name: str, fields: set[str]) -> Mapping[str, Any]:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """What one record puts into the sum by itself, once clipping matters.
+    """The contribution of one record to the sum, when clipping matters.
 
     Attributes:
         by_parameter: Its norm in each parameter.
-        raw: The norm of its gradient before clipping, as the program has it; None if
-            that is not known.
+        raw: The norm of the record's gradient before clipping, as the program computes
+            it; None if it is not known.
     """
 
     by_parameter: Sequence[float]
@@ -161,14 +162,14 @@ def too_large(
     together: bool = False,
     shared: bool = False,
 ) -> Finding:
-    """Return that records put in more than the norm, and what explains it.
+    """Return the fault that contributions exceed the norm, with its likely cause.
 
     Args:
         names: Of the parameters.
-        alone: What records put in by themselves.
+        alone: The contributions of single records.
         clip: The clipping norm.
-        change: The most that one record changes the sum, over the clipping norm.
-        together: Whether what a record puts in is another once a second has left.
+        change: The largest change of the sum by one record, over the clipping norm.
+        together: Whether removing another record changes a record's contribution.
         shared: Whether layers that share weights may have norms of their own.
     """
     cause, subject, norm = _cause(names, alone, clip, together=together, shared=shared)
@@ -191,7 +192,7 @@ def _cause(  # noqa: PLR0911 (one for each cause)
     together: bool,
     shared: bool,
 ) -> tuple[str, tuple[str, ...], float]:
-    """Return a cause, the parameters it is about, and the norm of a record."""
+    """Return a cause, the affected parameters, and the norm of a record."""
     alone = [e for e in alone if (e.whole > clip if e.raw is None else e.raw > 0)]
     if not alone:
         return "not_finite", (), 0.0
@@ -217,7 +218,7 @@ def _cause(  # noqa: PLR0911 (one for each cause)
 
 
 def _without(prefix: str, names: Sequence[str], alone: Sequence[Alone]) -> list[float]:
-    """Return the norm of each record's part outside of some parameters."""
+    """Return the norm of each contribution outside the parameters under a prefix."""
     inside = [_within(name, prefix) for name in names]
     return [
         hypot(*(x for x, i in zip(each.by_parameter, inside, strict=True) if not i))
@@ -226,7 +227,7 @@ def _without(prefix: str, names: Sequence[str], alone: Sequence[Alone]) -> list[
 
 
 def _unclipped(names: Sequence[str], alone: Sequence[Alone], clip: float) -> str:
-    """Return which parameters hold all that is above the norm; "" if none do."""
+    """Return the prefix of the parameters that cause all excess; "" if none do."""
     most = clip * (1 + _CLOSE)
     for prefix in dict.fromkeys(_prefixes(names)):
         rest = max(_without(prefix, names, alone))

@@ -1,4 +1,4 @@
-"""Trees of arrays, of any library: their leaves by name, and rows of them."""
+"""Trees of arrays of any library: their leaves by name, and rows of them."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +15,12 @@ Tree: TypeAlias = Any  # an array, or dicts, lists and tuples of arrays
 def named_leaves(
     tree: Tree, name: str = "", *, alone: str = "the sum"
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what dicts, lists and tuples hold, with its name.
+    """Yield the leaves of nested dicts, lists and tuples with their names.
 
     Args:
-        tree: What holds it.
-        name: Of the tree.
-        alone: What a leaf is called that nothing holds.
+        tree: The tree.
+        name: Prefix of the names.
+        alone: Name of the leaf if the tree is a single one.
 
     Example:
         >>> dict(named_leaves({"in": [1, 2], "out": 3}))
@@ -58,7 +58,7 @@ def mapped(tree: Tree, change: Callable[[Any], Any]) -> Tree:
 
 
 def counted(batch: Tree) -> int:
-    """Return how many records a batch holds."""
+    """Return the number of records in a batch."""
     shapes = {name: getattr(leaf, "shape", ()) for name, leaf in named_leaves(batch)}
     sizes = {int(shape[0]) if shape else -1 for shape in shapes.values()}
     if len(sizes) != 1 or -1 in sizes:
@@ -76,7 +76,7 @@ def counted(batch: Tree) -> int:
 
 
 def parameters(function: Callable[..., Tree]) -> Mapping[str, inspect.Parameter]:
-    """Return what a function takes, as far as that can be known."""
+    """Return a function's parameters; none if they cannot be determined."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -1,20 +1,20 @@
-"""Does what a step leaves depend on records besides through the noisy sum?
+"""Check that the state after a step depends on records only through the noisy sum.
 
-DP-SGD is private since all that comes after a step's noise depends on records only
-through the noisy sum. So what a loop does from there on is run on batches of other
-records with one and the same noisy sum. All that it returns must then be equal, bit for
-bit: parameters, the optimizer's state, learning rate, clipping norm, counters.
+DP-SGD is private because all that comes after a step's noise depends on records only
+through the noisy sum. So the loop's code from there on is run on batches of different
+records with the same noisy sum. All that it returns must then be equal, bit for bit:
+parameters, the optimizer's state, learning rate, clipping norm, counters.
 
-*Batches.* Of equal shape: half of the records exchanged, one record in everybody's
-place, another one, and one put together of two, so that a mean, a loss or a label comes
-out differently in one of them. And one with a record fewer, as how many records a batch
-holds depends on the records as well where they are sampled.
+*Batches.* Of equal shape: half of the records exchanged, one record in every place,
+another record in every place, and a mix of these two, so that a mean, a loss or a label
+differs in one of them. And one with a record fewer, since the number of sampled records
+also depends on the data.
 
-*What is no record's doing.* All batches are run twice. What differs between two runs of
-the same batch is not compared, and then nothing is concluded from the rest being equal.
-With another noisy sum something must differ: otherwise another function was looked at.
+*Other variation.* All batches are run twice. What differs between two runs of the same
+batch is not compared, and then nothing is concluded from the rest being equal. With
+another noisy sum something must differ: otherwise the wrong function was run.
 
-What is not returned is not seen, nor what happens before the function begins, nor
+What is not returned is not checked, nor what happens before the function begins, nor
 records that were not among those given.
 """
 
@@ -55,7 +55,7 @@ __all__ = ["Update", "UpdateReport", "UpdateRun", "leaf_digests", "probe_update"
 Update: TypeAlias = Callable[..., Tree]
 _Digests: TypeAlias = dict[str, str]
 
-_NAMED: Final = 4  # of what differs
+_MAX_NAMED: Final = 4  # differing leaves that a finding names
 _FIRST: Final = "first"
 
 
@@ -65,29 +65,29 @@ class UpdateRun(Protocol):
     def __call__(
         self, batch: Tree, given: Mapping[str, Any], /, *, second: bool
     ) -> Tree:
-        """Return all that the update leaves.
+        """Return the whole state after the update.
 
         Args:
             batch: Some records.
-            given: What else the update takes by name: ``keep``, or nothing.
-            second: Which noisy sum.
+            given: Further arguments by name: ``keep``, or nothing.
+            second: Whether to use the second of two noisy sums.
         """
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReport:
-    """Whether what a step leaves was the same whatever its records.
+    """Whether the state after a step was the same whatever its records.
 
     Attributes:
-        findings: Faults, and how the stage was checked.
+        findings: Faults, and the check of the stage.
     """
 
     findings: tuple[Finding, ...]
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """What is wrong."""
+        """The faults among the findings."""
         return tuple(each for each in self.findings if each.status is Status.FAULT)
 
     def __str__(self) -> str:
@@ -101,13 +101,13 @@ class UpdateReport:
 def probe_update(
     run: UpdateRun, batch: Tree, *, function: Update, name: str
 ) -> UpdateReport:
-    """Return whether what an update leaves depends on the records of its batch.
+    """Return whether the state after an update depends on the records of its batch.
 
     Args:
-        run: Runs it; it is called thirteen times.
+        run: Runs the update; it is called thirteen times.
         batch: Real records: a tree of arrays, each with one row for each record.
-        function: The user's own; ``keep`` is given to it if it takes that.
-        name: What to call it.
+        function: The user's own function; ``keep`` is passed if it takes that.
+        name: Its name in the report.
     """
     batches = [*_batches(batch, keeps="keep" in parameters(function))]
 
@@ -136,7 +136,7 @@ def probe_update(
 
 
 def _faults(once: Mapping[str, _Digests], varying: set[str]) -> Iterator[Finding]:
-    """Yield what differs from the first batch, where it does so first."""
+    """Yield a fault for each kind of batch in which further leaves first differ."""
     known = set(varying)
     for kind, values in once.items():
         differ = _differ(once[_FIRST], values) - known
@@ -145,9 +145,9 @@ def _faults(once: Mapping[str, _Digests], varying: set[str]) -> Iterator[Finding
             yield fault(
                 Stage.SIDE_PATHS,
                 "interference.held",
-                sorted(differ)[:_NAMED],
+                sorted(differ)[:_MAX_NAMED],
                 kind=kind,
-                more=max(0, len(differ) - _NAMED),
+                more=max(0, len(differ) - _MAX_NAMED),
             )
 
 
@@ -155,8 +155,8 @@ def _unseen(code: str, names: set[str], *, ran: str) -> UpdateReport:
     why = not_checked(
         Stage.SIDE_PATHS,
         code,
-        sorted(names)[:_NAMED],
-        more=max(0, len(names) - _NAMED),
+        sorted(names)[:_MAX_NAMED],
+        more=max(0, len(names) - _MAX_NAMED),
         ran=ran,
     )
     return UpdateReport(findings=(why,))
@@ -170,7 +170,7 @@ def _differ(one: _Digests, other: _Digests) -> set[str]:
 def _batches(
     batch: Tree, *, keeps: bool
 ) -> Iterator[tuple[str, Tree, Mapping[str, Any]]]:
-    """Yield what is done to the records of a batch, and the batch that it makes."""
+    """Yield the kind of each batch, the batch, and its arguments by name."""
     size = counted(batch) // 2
     if size < 2:
         raise InvalidInputError(
@@ -193,14 +193,14 @@ def _batches(
 
 
 def _put_together(batch: Tree, one: Rows, other: Rows) -> Tree:
-    """Return a batch with the first part of some records and the rest of others."""
+    """Return a batch with the first leaf of some records and the rest of others."""
     rows = chain([one], repeat(other))
     return mapped(batch, lambda leaf: leaf[next(rows)])
 
 
 @contextmanager
 def _same_random_numbers() -> Iterator[None]:
-    """Draw the same from numpy's and Python's generators; put back where they stood."""
+    """Seed numpy's and Python's global generators; restore their states afterwards."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (user code may draw from it)
@@ -216,7 +216,7 @@ def leaf_digests(tree: Tree, name: str) -> dict[str, str]:
 
     Args:
         tree: A tree of arrays and numbers, of any library.
-        name: What returned it.
+        name: The function that returned it, for errors.
 
     Example:
         >>> one = leaf_digests({"rate": 0.1, "weights": np.zeros(3)}, "update")
@@ -224,15 +224,15 @@ def leaf_digests(tree: Tree, name: str) -> dict[str, str]:
         >>> [leaf for leaf in one if one[leaf] != other[leaf]]
         ['rate']
     """
-    found = {
+    digests = {
         leaf: _digest(value, leaf, name)
         for leaf, value in named_leaves(tree, alone="what it returns")
     }
-    if not found:
+    if not digests:
         raise InvalidInputError(
             f"{name} must return what the step leaves behind, got {tree!r:.60}"
         )
-    return found
+    return digests
 
 
 def _digest(value: Any, leaf: str, name: str) -> str:  # noqa: ANN401
