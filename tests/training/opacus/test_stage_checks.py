@@ -480,6 +480,16 @@ def test_weights_in_bfloat16_have_a_digest_as_well():
     assert len(known) == 3
 
 
+def test_weights_that_numpy_cannot_read_have_no_digest_and_end_no_audit():
+    run = private_run()
+    eighths = torch.zeros(3, dtype=torch.float8_e4m3fn)
+    run.model._module.register_buffer("eighths", eighths)
+    watched = side_effects.SideEffects(run.model, run.optimizer)
+    assert watched._digest() == {}
+    del run.model._module.eighths
+    assert list(watched._digest()) == ["sha256"]
+
+
 def test_an_engine_is_an_accountant_and_nothing_else_is():
     run = private_run()
     attach(run, accountant=run.engine).detach()

@@ -23,6 +23,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import (
     Finding,
     Stage,
@@ -180,11 +181,14 @@ class SideEffects:
         return not_checked(Stage.RELEASED_MODEL, "released.changed", self._late)
 
     def _digest(self) -> dict[str, str]:
-        """Return the digest of the weights, unless they are sharded over ranks."""
+        """Return the digest of the weights, if this rank alone can compute it."""
         weights = network(self._model).state_dict()
         if any(local(each) is not each for each in weights.values()):
             return {}
-        return {"sha256": weights_digest(weights)}
+        try:
+            return {"sha256": weights_digest(weights)}
+        except InvalidInputError:  # of a type that numpy cannot read
+            return {}
 
     def _not_trained(self) -> int:
         """Return how many of the model's parameters are not trained privately."""
