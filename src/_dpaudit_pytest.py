@@ -6,14 +6,15 @@
 It stands beside the package so that pytest, which loads every plugin when it starts,
 does not import numpy in suites that audit nothing.
 
-The chance of a false alarm is shared: when the tests to be run are known, and before
-any of them runs, the audits among them are counted, and each gets ``alpha`` divided by
-their number. By Bonferroni's inequality a whole run refutes a true claim with chance at
-most ``alpha``. Under xdist every worker collects the same tests, so all of them divide
-by the same number; with ``--dist=each`` that number is multiplied by the workers. A
-test that is run again because it failed (pytest-rerunfailures) fails only if every one
-of its runs does, so false alarms are no more frequent. They need not be rarer: the run
-gets the same key again, and a function that is seeded by it repeats itself.
+The probability of a false positive is shared: when the tests to be run are known, and
+before any of them runs, the audits among them are counted, and each gets ``alpha``
+divided by their number. By Bonferroni's inequality a whole run refutes a true claim
+with probability at most ``alpha``. Under xdist every worker collects the same tests, so
+all of them divide by the same number; with ``--dist=each`` that number is multiplied by
+the workers. A test that is run again because it failed (pytest-rerunfailures) fails
+only if every one of its runs does, so false positives are no more frequent. They need
+not be rarer: the run gets the same key again, and a function that is seeded by it
+repeats itself.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 (xdist has no type
     node.workerinput["dp_audit_copies"] = len(node.nodemanager.specs) if each else 1
 
 
-@pytest.hookimpl(tryfirst=True)  # before the terminal says how many there are
+@pytest.hookimpl(tryfirst=True)  # before the terminal prints how many there are
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Count the audits of the tests that will be run: now, before any is."""
     run = session.config.stash[_RUN]
@@ -210,7 +211,7 @@ def _declared(item: pytest.Item) -> int:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Say how alpha is shared, if there is anything to share it."""
+    """Print how alpha is shared, if there is anything to share it."""
     run = config.stash[_RUN]
     return [_shared(run)] if run.declared else []
 
@@ -222,7 +223,7 @@ def _shared(run: _Run) -> str:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """With -v, say of each audit what it showed; the reports come from all workers."""
+    """With -v, print what each audit showed; the reports come from all workers."""
     run = config.stash[_RUN]
     if run.counted and not run.declared:  # by workers: they have no terminal
         terminalreporter.line(_shared(run))
@@ -245,7 +246,8 @@ def pytest_terminal_summary(
 def dp_audit(request: pytest.FixtureRequest) -> Auditor:
     """Audit a function: the test fails if it leaks more than it claims.
 
-    Each test may call it once, or as often as ``@pytest.mark.dp_audits(count)`` says.
+    Each test may call it once; if marked ``@pytest.mark.dp_audits(count)``, ``count``
+    times.
     """
     run = request.config.stash[_RUN]
     if request.node.nodeid not in run.declared:
@@ -297,8 +299,8 @@ class Auditor:
             must_catch: Fail unless a planted leak of this epsilon, in any one place of
                 the output, would be detected with probability 0.9.
             raising: Exceptions that are outputs, as users see them.
-            allow_unseen: Go on though an output has more places than are looked at;
-                what is said names them.
+            allow_unseen: Go on though an output has more places than are read;
+                the message names them.
         """
         from dpaudit.errors import DpAuditError  # noqa: PLC0415 (only if needed)
         from dpaudit.testing.functions import audit_function  # noqa: PLC0415
@@ -324,7 +326,7 @@ class Auditor:
         if found.refuted:
             inner = getattr(mechanism, "func", mechanism)  # of a functools.partial
             name = getattr(inner, "__name__", type(mechanism).__name__)
-            pytest.fail(f"{name}: {self._said(found)}", pytrace=False)
+            pytest.fail(f"{name}: {self._summary(found)}", pytrace=False)
         return found
 
     def _count(self) -> None:
@@ -333,8 +335,8 @@ class Auditor:
         if self._made > allowed:
             pytest.fail(
                 f"dp_audit was called more often than was declared ({allowed}); alpha "
-                "was shared before the tests ran, so say how often this one calls it: "
-                f"@pytest.mark.dp_audits({self._made})",
+                "was shared before the tests ran, so declare how often this one calls "
+                f"it: @pytest.mark.dp_audits({self._made})",
                 pytrace=False,
             )
 
@@ -354,10 +356,10 @@ class Auditor:
 
     def _keep(self, found: FunctionResult) -> None:
         """Keep the result where -v, junitxml and people find it."""
-        said = self._said(found)
-        self._item.user_properties.append((_PROPERTY, said.replace("\n", " ")))
+        summary = self._summary(found)
+        self._item.user_properties.append((_PROPERTY, summary.replace("\n", " ")))
         if not found.refuted:
-            self._item.add_report_section("call", "dp_audit", said)
+            self._item.add_report_section("call", "dp_audit", summary)
         folder = self._run.folder
         if folder is not None:
             from dpaudit import _files  # noqa: PLC0415 (as light as pytest without it)
@@ -368,7 +370,7 @@ class Auditor:
             path = folder / f"{plain[:_LONGEST]}-{digest}-{self._made}.json"
             _files.write(path, found.audit.to_json() + "\n")
 
-    def _said(self, found: FunctionResult) -> str:
+    def _summary(self, found: FunctionResult) -> str:
         seed = _Seed(
             text=self._run.seed.text, calls=found.calls, audits=self._run.audits
         )
@@ -400,7 +402,7 @@ def _neighbours(
         raise InvalidInputError(f"pairs must be two inputs (x, y), got pairs={pairs!r}")
     if (data is None) != (index is None):
         raise InvalidInputError(
-            "data and index go together: index says which record of data is x or y"
+            "data and index go together: index gives the position in data of x or y"
         )
     if index is None:
         return OneValue(x=pairs[0], y=pairs[1])

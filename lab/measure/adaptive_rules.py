@@ -99,7 +99,7 @@ def in_rounds(
         round_weights=each * groups,
         min_epsilon=start,
         max_jump=jump,
-        chance_share=noise,
+        randomness_share=noise,
     )
 
 

@@ -119,7 +119,7 @@ def in_rounds(right: Right, stated: Stated, rng: np.random.Generator) -> Rounds:
         rounds=tuple(played),
         round_weights=(1.0, 1.0, 1.0),
         uniforms=tuple(rng.random(3).tolist()),
-        chance_uniform=float(rng.random()),
+        noise_uniform=float(rng.random()),
     )
 
 

@@ -81,7 +81,7 @@ def audit(audited: DiracSums | Replay, coordinates: int) -> int:
         round_weights=tuple(np.linspace(0.7, 1.3, SIZE).tolist()),
         min_epsilon=1.0,
         max_jump=15 / coordinates**0.5,
-        chance_share=0.02,
+        randomness_share=0.02,
     )
     claim = ApproxDP(epsilon=2.0, delta=1e-7, adjacency=Adjacency.ADD_REMOVE)
     result = audit_adaptive(

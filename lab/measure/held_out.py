@@ -143,7 +143,7 @@ def result_of(case: Case, seed: int, clock: Clock) -> Result:
             steps=p.steps,
             delta=1e-5,
             step=p.step,
-            say=lambda _: None,
+            announce=lambda _: None,
             **more,
         )
     with clock.timed("training"):

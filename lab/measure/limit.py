@@ -207,7 +207,7 @@ def _rules(mechanism: Played, n: int) -> list[Rules]:
         Ranking(guesses=n),
         AdaptiveCount(guesses=max(1, n // 4)),
         AdaptiveRounds(round_weights=turns),
-        AdaptiveRounds(round_weights=turns, max_jump=0.8, chance_share=0.02),
+        AdaptiveRounds(round_weights=turns, max_jump=0.8, randomness_share=0.02),
         AdaptiveBets(),
     ]
 
@@ -300,7 +300,7 @@ def lost(asked: argparse.Namespace) -> None:
         for way, sums in rejected.items():
             free = "any jump" in way or "same" in way
             reading = (
-                replace(played, max_jump=None, chance_share=0.0) if free else played
+                replace(played, max_jump=None, randomness_share=0.0) if free else played
             )
             rounds_bound._LEVELS = 64 if "64" in way else 8
             delta = DELTA if way == "as planned" else 0.0

@@ -35,7 +35,7 @@ ALPHA, PER_TRIAL, FALSE_ALARM = 0.05, 100, 0.001
 RULES = AdaptiveRounds(
     round_weights=tuple(np.linspace(0.5, 1.5, ROUNDS).tolist()),
     max_jump=0.35,
-    chance_share=0.01,
+    randomness_share=0.01,
 )
 DESIGN = Design(canaries=N, rules=RULES, claim=CLAIM, alpha=ALPHA)
 CRITICAL = 518  # of 720: the least count that the exact bound rejects

@@ -184,7 +184,7 @@ def adaptive(rules: Rules) -> Audit:
 
 def adaptive_training(rng: np.random.Generator, _folder: Path) -> None:
     rules = AdaptiveRounds(
-        round_weights=(1.0, 1.0, 1.0, 1.0), max_jump=1.0, chance_share=0.1
+        round_weights=(1.0, 1.0, 1.0, 1.0), max_jump=1.0, randomness_share=0.1
     )
     result = audit_adaptive(
         SUMS,
@@ -269,7 +269,7 @@ GAMES: Final[dict[str, Audit]] = {
     "adaptive count": adaptive(AdaptiveCount(guesses=60)),
     "adaptive classes": adaptive(AdaptiveClasses(weights=(1.0, 2.0), guesses=(40, 20))),
     "adaptive rounds": adaptive(
-        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=2.0, chance_share=0.1)
+        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=2.0, randomness_share=0.1)
     ),
     "adaptive bets": adaptive(AdaptiveBets()),
     "DP-SGD simulated, rounds": adaptive_training,

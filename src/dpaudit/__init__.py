@@ -1,7 +1,8 @@
 """Audit differential privacy from one run.
 
 Before a run
-    ``plan_audit`` says what to fix and what to expect; ``register`` commits to it.
+    ``plan_audit`` recommends a design and forecasts its result; ``register`` commits to
+    it.
 A run
     ``audit_one_run`` a mechanism in Python, all guesses at once; ``audit_adaptive``
     with coins revealed between guesses; ``audit_classic`` over many runs;

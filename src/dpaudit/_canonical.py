@@ -83,8 +83,8 @@ the key 'a' appears twice
     except RecursionError as error:
         raise InvalidInputError(f"{wrong}: {_TOO_DEEP}") from error
     except (TypeError, ValueError) as error:
-        said = str(error).partition("; use sys.")[0]  # of an int of 4,300 digits
-        raise InvalidInputError(f"{wrong}: {said}") from error
+        reason = str(error).partition("; use sys.")[0]  # of an int of 4,300 digits
+        raise InvalidInputError(f"{wrong}: {reason}") from error
     if _too_deep(value):
         raise InvalidInputError(f"{wrong}: {_TOO_DEEP}")
     return value
@@ -137,7 +137,7 @@ _INSTEAD: Final = {
 
 
 def other_document(value: object, wanted: str) -> str:
-    """Say that parsed JSON is another document of ours than is wanted; "" if it is not.
+    """Describe parsed JSON that is another document of ours than is wanted; else "".
 
     Example:
         >>> other_document({"format": "dpaudit.design.1"}, "result")
@@ -152,8 +152,8 @@ def other_document(value: object, wanted: str) -> str:
         return ""
     if known[1] == wanted:
         return f"this is {_named(wanted)} of a version that is not known here ({form})"
-    said = f"this is {_named(known[1])}, where {_named(wanted)} is wanted"
-    return f"{said}; {_INSTEAD[wanted]}" if wanted in _INSTEAD else said
+    problem = f"this is {_named(known[1])}, where {_named(wanted)} is wanted"
+    return f"{problem}; {_INSTEAD[wanted]}" if wanted in _INSTEAD else problem
 
 
 def _named(document: str) -> str:

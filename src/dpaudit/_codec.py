@@ -1,6 +1,6 @@
 """Frozen dataclasses as JSON and back, by the types of their fields.
 
-What a class says of its fields is all there is to say: nobody writes a second list of
+What a class declares of its fields is all there is: nobody writes a second list of
 them. Values of one kind among several name it (``kind``), whole documents name their
 format, documents in documents are objects. A field that takes no part in comparisons is
 not part of the record. What is read must have exactly the fields that are written;
@@ -54,7 +54,7 @@ class Document:
     Attributes:
         form: Its format, with a version. After a release it never changes its meaning.
         derived: Properties that are written too, for those who read the text; a text
-            in which they are not what the rest says is refused.
+            in which they are not what the rest implies is refused.
     """
 
     __slots__ = ()
@@ -62,8 +62,8 @@ class Document:
     derived: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, *given: object, **named: object) -> Self:
-        """Refuse fields without their names, and say which there are."""
-        del named  # the dataclass looks at them
+        """Refuse fields without their names, and name those there are."""
+        del named  # the dataclass reads them
         if given:
             kind: Any = cls
             names = ", ".join(f"{name}=..." for name in _types(kind))
@@ -82,7 +82,7 @@ class Document:
         """Return what a JSON document holds; nothing in it is re-derived.
 
         Raises:
-            InvalidInputError: It is no such document; the message says what is wrong.
+            InvalidInputError: It is no such document; the message names what is wrong.
         """
         return cls.of_plain(_canonical.parsed(text))
 
@@ -165,7 +165,7 @@ def decode(form: Any, plain: Any, name: str) -> Any:  # noqa: ANN401 (type, JSON
         name: What to call it in a message.
 
     Raises:
-        InvalidInputError: It holds none; the message says what is wrong.
+        InvalidInputError: It holds none; the message names what is wrong.
     """
     return _reader(form)(plain, name)
 
@@ -218,12 +218,12 @@ def _union(forms: tuple[Any, ...]) -> _Reader:
 
 def _marked(mark: str, known: Mapping[str, Any], plain: Any, name: str) -> Any:  # noqa: ANN401 (types, JSON, value)
     """Return one of several classes, which a field tells apart."""
-    said = plain.get(mark) if isinstance(plain, dict) else plain
-    if not isinstance(said, str) or said not in known:
+    kind = plain.get(mark) if isinstance(plain, dict) else plain
+    if not isinstance(kind, str) or kind not in known:
         raise InvalidInputError(
-            f"{name} must have a {mark}, one of {', '.join(known)}, got {said!r:.60}"
+            f"{name} must have a {mark}, one of {', '.join(known)}, got {kind!r:.60}"
         )
-    return _reader(known[said])(plain, name)
+    return _reader(known[kind])(plain, name)
 
 
 def _document(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401, ARG001 (of the class)
@@ -247,11 +247,11 @@ def _value(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401 (class, v
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise InvalidInputError(f"{name}: {error}") from error
     for each in derived:
-        says = encode(getattr(found, each))
-        if values[each] != says:
+        derived_value = encode(getattr(found, each))
+        if values[each] != derived_value:
             raise InvalidInputError(
-                f"{each} is stated as {values[each]!r:.60}, and the rest says "
-                f"{says!r:.60}"
+                f"{each} is stated as {values[each]!r:.60}, and the rest implies "
+                f"{derived_value!r:.60}"
             )
     return found
 
@@ -335,8 +335,8 @@ def _literal(known: tuple[Any, ...], plain: object, name: str) -> Any:  # noqa: 
     for each in known:
         if plain == encode(each):
             return each
-    said = ", ".join(repr(encode(each)) for each in known)
-    raise InvalidInputError(f"{name} must be one of {said}, got {plain!r:.60}")
+    choices = ", ".join(repr(encode(each)) for each in known)
+    raise InvalidInputError(f"{name} must be one of {choices}, got {plain!r:.60}")
 
 
 def _tuple(read: _Reader, plain: object, name: str) -> tuple[Any, ...]:

@@ -100,7 +100,7 @@ def new_file(path: str | Path, *, mode: int = _PUBLIC) -> Iterator[Path]:
     """
     target = Path(path)
     if os.path.lexists(target):
-        raise _said(errno.EEXIST, target)
+        raise _os_error(errno.EEXIST, target)
     with _draft(target, mode) as draft:
         yield draft
         _flush(draft)
@@ -139,9 +139,9 @@ def _target(path: str | Path) -> Path:
     """Return what a path leads to, if that may be replaced."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise _said(errno.EISDIR, path)
+        raise _os_error(errno.EISDIR, path)
     if target.exists() and not os.access(target, os.W_OK):
-        raise _said(errno.EACCES, path)
+        raise _os_error(errno.EACCES, path)
     if holds_key(target):
         raise InvalidInputError(
             f"{path} holds a key, and no key is overwritten; name another file"
@@ -157,7 +157,7 @@ def _draft(target: Path, mode: int) -> Iterator[Path]:
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     except OSError as error:
-        raise _said(error.errno or errno.EIO, target) from error
+        raise _os_error(error.errno or errno.EIO, target) from error
     try:
         yield draft
     finally:
@@ -175,12 +175,12 @@ def _give_name(draft: Path, target: Path) -> None:
     try:
         os.link(draft, target)
     except FileExistsError as error:
-        raise _said(errno.EEXIST, target) from error
+        raise _os_error(errno.EEXIST, target) from error
     except OSError:  # a file system without hard links: the name is taken first
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET))
         draft.replace(target)
 
 
-def _said(number: int, path: str | Path) -> OSError:
+def _os_error(number: int, path: str | Path) -> OSError:
     """Return an error that names the file that was asked for, and not its draft."""
     return OSError(number, os.strerror(number), str(path))

@@ -1,8 +1,8 @@
 """Names that a package fetches from its modules when they are first used.
 
 A command that prints its help, or a worker that runs a sweep's trials, does not wait
-for all of them. Which names there are, and where each lives, is said once, in the stub
-``__init__.pyi`` beside the package, which type checkers and editors read as well
+for all of them. Which names there are, and where each lives, is listed once, in the
+stub ``__init__.pyi`` beside the package, which type checkers and editors read as well
 (Scientific Python's SPEC 1).
 """
 
@@ -51,7 +51,7 @@ def _homes(file: str) -> dict[str, str]:
 
 
 def _absent(name: str, error: MissingExtraError) -> type:
-    """Return what stands for a class whose extra is missing: it can only be looked at.
+    """Return what stands for a class whose extra is missing: it can only be inspected.
 
     So a package can be listed, and helped with, whatever is installed.
     """

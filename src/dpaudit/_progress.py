@@ -9,15 +9,15 @@ __all__ = ["progress_note"]
 
 _SECONDS_BEFORE_NOTE = 2.0  # seconds without a word
 _CLEAR = "\r\x1b[K"  # the line of a terminal
-_busy: list[str] = []  # what is being done: the outermost says so
+_busy: list[str] = []  # what is being done: the outermost announces it
 
 
 @contextmanager
 def progress_note(doing: str, *, quiet: bool = False) -> Iterator[None]:
-    """Say what is being done if it takes long, unless something else says it.
+    """Announce what is being done if it takes long, unless something else does.
 
     It also decorates a function. Where nobody watches, be it a terminal or a notebook,
-    nothing is said.
+    nothing is printed.
 
     Example:
         >>> with progress_note("counting"):
@@ -28,13 +28,13 @@ def progress_note(doing: str, *, quiet: bool = False) -> Iterator[None]:
     if quiet or _busy or not (terminal or "ipykernel" in sys.modules):
         yield
         return
-    said: list[str] = []
+    notes: list[str] = []
 
-    def say() -> None:
-        said.append(f"dpaudit: {doing} ...")
-        print(said[0], end="" if terminal else "\n", file=sys.stderr, flush=True)
+    def announce() -> None:
+        notes.append(f"dpaudit: {doing} ...")
+        print(notes[0], end="" if terminal else "\n", file=sys.stderr, flush=True)
 
-    timer = Timer(_SECONDS_BEFORE_NOTE, say)
+    timer = Timer(_SECONDS_BEFORE_NOTE, announce)
     timer.daemon = True
     _busy.append(doing)
     timer.start()
@@ -43,6 +43,6 @@ def progress_note(doing: str, *, quiet: bool = False) -> Iterator[None]:
     finally:
         _busy.clear()
         timer.cancel()
-        timer.join()  # so that what is about to be said is said, then taken back
-        if said and terminal:
+        timer.join()  # so that a note about to be printed is printed, then cleared
+        if notes and terminal:
             print(_CLEAR, end="", file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ class Registry(Generic[T]):
     """Classes by the name that they have in documents.
 
     Args:
-        requirement: What a document must have, as an error says it.
+        requirement: What a document must have, as worded in an error.
     """
 
     def __init__(self, requirement: str) -> None:

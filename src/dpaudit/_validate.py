@@ -68,7 +68,7 @@ def rate(name: str, value: float) -> None:
 
 
 def kind(name: str, value: object, wanted: type, way: str = "") -> None:
-    """Check that the value is of a class; say how one is had, or what is said of it."""
+    """Check that the value is of a class; if not, explain how to make one."""
     if not isinstance(value, wanted):
         called = wanted.__name__
         way = way or _WAYS.get(called, f"make one with {called}(...)")

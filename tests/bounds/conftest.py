@@ -9,7 +9,7 @@ from scipy import optimize, sparse
 
 
 @pytest.fixture(scope="session")
-def largest_chance():
+def largest_p_value():
     """Maximise the chance of an event over all (epsilon, delta)-DP mechanisms.
 
     A mechanism is its chances ``P(output | coins)``. The claim holds if for every coin

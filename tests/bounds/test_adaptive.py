@@ -113,11 +113,11 @@ def right(plan, coins):
     ],
 )
 def test_no_mechanism_and_plan_is_right_so_often_more_often(
-    m, r, v, epsilon, delta, largest_chance
+    m, r, v, epsilon, delta, largest_p_value
 ):
     """The linear program over all mechanisms whose output is a plan of guessing."""
     counts = Counts(canaries=m, guesses=r, correct=v)
-    most = largest_chance(
+    most = largest_p_value(
         m=m,
         outputs=trees(tuple(range(m)), r),
         wins=lambda plan, coins: right(plan, coins) >= v,
@@ -157,8 +157,8 @@ def winning(unknown, slots, goal, score=0):
     return found
 
 
-def best_of_plans(m, slots, goal, epsilon, delta, largest_chance):
-    return largest_chance(
+def best_of_plans(m, slots, goal, epsilon, delta, largest_p_value):
+    return largest_p_value(
         m=m,
         outputs=sorted(winning(tuple(range(m)), slots, frozenset(goal)), key=str),
         wins=lambda won, coins: frozenset(enumerate(coins)) in won,
@@ -167,7 +167,7 @@ def best_of_plans(m, slots, goal, epsilon, delta, largest_chance):
     )
 
 
-def best_at_once(m, slots, goal, epsilon, delta, largest_chance):
+def best_at_once(m, slots, goal, epsilon, delta, largest_p_value):
     weights = itertools.permutations([*slots, *[0] * (m - len(slots))])
     guesses = itertools.product((False, True), repeat=m)
 
@@ -175,7 +175,7 @@ def best_at_once(m, slots, goal, epsilon, delta, largest_chance):
         right = map(operator.eq, made[1], coins)
         return sum(map(operator.mul, made[0], right)) in goal
 
-    return largest_chance(
+    return largest_p_value(
         m=m,
         outputs=list(itertools.product(sorted(set(weights)), guesses)),
         wins=wins,
@@ -187,12 +187,12 @@ def best_at_once(m, slots, goal, epsilon, delta, largest_chance):
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.05), (0.7, 0.03)])
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_no_plan_whatsoever_for_three_canaries_gains_by_what_it_learns(
-    r, epsilon, delta, largest_chance
+    r, epsilon, delta, largest_p_value
 ):
     """All plans, with passes and in any order, beside the exact bound: conjectured."""
     for v in range(1, r + 1):
         goal = range(v, r + 1)
-        most = best_of_plans(3, (1,) * r, goal, epsilon, delta, largest_chance)
+        most = best_of_plans(3, (1,) * r, goal, epsilon, delta, largest_p_value)
         counts = Counts(canaries=3, guesses=r, correct=v)
         exact = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
         assert most == pytest.approx(exact, abs=1e-8)
@@ -200,15 +200,15 @@ def test_no_plan_whatsoever_for_three_canaries_gains_by_what_it_learns(
 
 
 @pytest.mark.parametrize("slots", [(2, 1), (2, 1, 1), (3, 2, 1)])
-def test_nor_does_any_plan_that_fills_slots(slots, largest_chance):
+def test_nor_does_any_plan_that_fills_slots(slots, largest_p_value):
     for need in range(1, sum(slots) + 1):
-        game = (3, slots, range(need, sum(slots) + 1), 0.5, 0.03, largest_chance)
+        game = (3, slots, range(need, sum(slots) + 1), 0.5, 0.03, largest_p_value)
         assert best_of_plans(*game) == pytest.approx(best_at_once(*game), abs=1e-8)
 
 
-def test_where_more_right_guesses_are_not_better_learning_does_help(largest_chance):
+def test_where_more_right_guesses_are_not_better_learning_does_help(largest_p_value):
     """Exactly one of two right: who knows the first coin aims at one coin, not two."""
-    game = (2, (1, 1), {1}, 0.0, 0.05, largest_chance)
+    game = (2, (1, 1), {1}, 0.0, 0.05, largest_p_value)
     assert best_at_once(*game) == pytest.approx(0.525, abs=1e-8)
     assert best_of_plans(*game) == pytest.approx(0.55, abs=1e-8)
 

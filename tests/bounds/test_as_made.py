@@ -109,7 +109,7 @@ def test_no_guesser_that_chooses_how_many_refutes_a_true_claim_too_often(n, seed
     ],
 )
 def test_no_mechanism_and_guesser_refute_too_often_by_linear_program(
-    largest_chance, m, epsilon, delta, alpha
+    largest_p_value, m, epsilon, delta, alpha
 ):
     outputs = list(itertools.product([-1, 0, 1], repeat=m))
 
@@ -118,7 +118,7 @@ def test_no_mechanism_and_guesser_refute_too_often_by_linear_program(
         correct = sum(g == (1 if b else -1) for g, b in zip(guess, bits, strict=True))
         return refutes(m, made, correct, epsilon=epsilon, delta=delta, alpha=alpha)
 
-    chance = largest_chance(
+    chance = largest_p_value(
         m=m, outputs=outputs, wins=wins, epsilon=epsilon, delta=delta
     )
     assert chance <= alpha + 1e-9

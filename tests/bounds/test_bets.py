@@ -88,7 +88,7 @@ def test_no_plan_of_staking_is_refuted_more_often_than_it_says(epsilon, level):
 
 
 @pytest.mark.parametrize("level", [0.2, 0.35])
-def test_no_mechanism_is_refuted_more_often_than_it_says(level, largest_chance):
+def test_no_mechanism_is_refuted_more_often_than_it_says(level, largest_p_value):
     """The linear program, with delta: the output fixes the guesses and three stakes."""
     m, epsilon, delta = 3, 0.3, 0.02
     outputs = [
@@ -102,7 +102,7 @@ def test_no_mechanism_is_refuted_more_often_than_it_says(level, largest_chance):
         right = [g == b for g, b in zip(guesses, coins, strict=True)]
         return p_value(bets(right, stakes), epsilon=epsilon, delta=delta) <= level
 
-    most = largest_chance(
+    most = largest_p_value(
         m=m, outputs=outputs, wins=refuted, epsilon=epsilon, delta=delta
     )
     assert most <= level

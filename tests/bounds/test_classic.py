@@ -221,8 +221,8 @@ def test_coins_given_away_or_answered_attain_it(n, epsilon, delta):
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.1), (1.0, 0.01), (2.0, 0.2)])
-def test_one_run_is_guessed_no_more_often(epsilon, delta, largest_chance):
-    most = largest_chance(
+def test_one_run_is_guessed_no_more_often(epsilon, delta, largest_p_value):
+    most = largest_p_value(
         m=1,
         outputs=[False, True],
         wins=lambda guess, coins: guess == coins[0],

@@ -42,7 +42,7 @@ def test_p_value_agrees_with_exact_arithmetic(counts, odds, delta):
 
 
 @pytest.mark.parametrize(
-    ("m", "r", "v", "epsilon", "delta", "largest_chance"),
+    ("m", "r", "v", "epsilon", "delta", "largest_p_value"),
     [
         (2, 2, 1, 1.0, 0.01, 0.93108322),
         (3, 3, 2, 1.0, 0.01, 0.82700799),
@@ -50,11 +50,11 @@ def test_p_value_agrees_with_exact_arithmetic(counts, odds, delta):
         (4, 2, 2, 0.5, 0.1, 0.50996450),
     ],
 )
-def test_some_mechanism_attains_it(m, r, v, epsilon, delta, largest_chance):
+def test_some_mechanism_attains_it(m, r, v, epsilon, delta, largest_p_value):
     """The optimum of a linear program over all mechanisms, solved elsewhere."""
     counts = Counts(canaries=m, guesses=r, correct=v)
     got = ExactBound().p_value(counts, epsilon=epsilon, delta=delta)
-    assert got == pytest.approx(largest_chance, abs=1e-8)
+    assert got == pytest.approx(largest_p_value, abs=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,14 @@ def test_p_values_rise_with_epsilon_and_delta_and_fall_with_correct_guesses():
         assert np.all(np.diff(falling) <= 1e-12)
 
 
-@pytest.mark.parametrize(("n", "r"), [(8, 4), (9, 3), (40, 20), (200, 20)])
+@pytest.mark.parametrize(
+    ("n", "r"),
+    [
+        (8, 4),
+        (9, 3),
+        *(pytest.param(n, 20, marks=pytest.mark.nightly) for n in (40, 200)),
+    ],
+)
 @pytest.mark.parametrize("epsilon", [0.0, 0.6])
 def test_the_level_is_exact_under_the_worst_mechanism(n, r, epsilon):
     """The exponential mechanism attains the theorem; summed over all its counts."""

@@ -36,8 +36,8 @@ GOOD = {
         "round_weights": (1.0, 0.0),
         "uniforms": (0.0, 1.0),
         "max_jump": 10.0,
-        "chance_share": 0.5,
-        "chance_uniform": 0.0,
+        "randomness_share": 0.5,
+        "noise_uniform": 0.0,
     },
     Bets: {
         "canaries": 2,
@@ -203,12 +203,16 @@ def test_what_cannot_have_been_is_refused(subtests):
         ),
         (Rounds, {"canaries": 9, "max_jump": None}, "more guesses than canaries=9"),
         (Rounds, {"uniforms": (0.5, 1.5)}, "uniforms must be in"),
-        (Rounds, {"chance_uniform": -0.5}, "uniforms must be in"),
+        (Rounds, {"noise_uniform": -0.5}, "uniforms must be in"),
         *(
             (Rounds, {"max_jump": jump}, "max_jump must be positive and at most 10")
             for jump in (0.0, -1.0, 10.1, np.nan)
         ),
-        (Rounds, {"chance_share": 0.6}, "chance_share is a share of the variance"),
+        (
+            Rounds,
+            {"randomness_share": 0.6},
+            "randomness_share is a share of the variance",
+        ),
         (Bets, {"canaries": 0}, "canaries must be a whole number >= 1"),
         (
             Bets,

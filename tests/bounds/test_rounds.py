@@ -82,7 +82,7 @@ def test_a_round_without_a_guess_that_counts_is_left_to_committed_chance():
         want = stats.combine_pvalues([tail, u], method="stouffer").pvalue
         for nothing in (weak, empty):
             rounds = [played((SURE,), (6,), (6,)), nothing]
-            reading = game(rounds, [0.3, 0.01], chance_uniform=u)
+            reading = game(rounds, [0.3, 0.01], noise_uniform=u)
             assert p_value(reading, epsilon=1.0) == pytest.approx(want, rel=1e-6)
 
 
@@ -90,7 +90,7 @@ def test_chance_alone_refutes_nothing():
     empty = played((SURE,), (0,), (0,))
     one = played((SURE,), (6,), (6,))
     for rounds in ([empty], [empty, empty, one]):
-        reading = game(rounds, [1e-9] * len(rounds), chance_uniform=1e-9)
+        reading = game(rounds, [1e-9] * len(rounds), noise_uniform=1e-9)
         assert p_value(reading, epsilon=0.0) == 1.0
 
 
@@ -145,7 +145,7 @@ def one_game(rng):
         tails, method="stouffer", weights=weights[: len(tails)]
     ).pvalue
     noise = rng.random()
-    return game(rounds, uniforms, round_weights=weights, chance_uniform=noise), dropped
+    return game(rounds, uniforms, round_weights=weights, noise_uniform=noise), dropped
 
 
 @pytest.mark.nightly
@@ -291,10 +291,12 @@ def fixed_price(jump, noise, weights, *, canaries, epsilon, delta):
 def test_the_price_is_the_sum_over_canaries(noise):
     how = {"canaries": 103, "epsilon": 0.7, "delta": 1e-3}
     weights = (1.0, 2.0, 0.5, 3.0)
-    got = rounds_price(round_weights=weights, max_jump=0.2, chance_share=noise, **how)
+    got = rounds_price(
+        round_weights=weights, max_jump=0.2, randomness_share=noise, **how
+    )
     assert got == pytest.approx(fixed_price(0.2, noise, weights, **how), rel=1e-9)
     assert rounds_price(
-        round_weights=weights, max_jump=None, chance_share=noise, **how
+        round_weights=weights, max_jump=None, randomness_share=noise, **how
     ) == (coupling_failure_probability(**how))
 
 
@@ -302,7 +304,9 @@ def test_a_jump_makes_delta_cheap_where_there_are_many_guesses():
     rounds = [played((2.0,), (300,), (240,)) for _ in range(4)]
     free, limited, dear = (
         lower(
-            game(rounds, [0.5] * 4, canaries=18_000, max_jump=jump, chance_share=0.02),
+            game(
+                rounds, [0.5] * 4, canaries=18_000, max_jump=jump, randomness_share=0.02
+            ),
             delta=delta,
             grid=Grid(start=1.0),
         )
@@ -311,7 +315,7 @@ def test_a_jump_makes_delta_cheap_where_there_are_many_guesses():
     assert dear < limited - 0.02 < limited < free < limited + 0.05
 
 
-JUMP = {"max_jump": 1.5, "chance_share": 0.2}
+JUMP = {"max_jump": 1.5, "randomness_share": 0.2}
 
 
 def chance_to_refute(reading, *, epsilon, delta, alpha):
@@ -321,7 +325,7 @@ def chance_to_refute(reading, *, epsilon, delta, alpha):
         low, high = 0.0, 1.0  # refuted below the one, not above the other
         for _ in range(10):
             noise = (low + high) / 2
-            drawn = replace(reading, uniforms=uniforms, chance_uniform=noise)
+            drawn = replace(reading, uniforms=uniforms, noise_uniform=noise)
             refuted = p_value(drawn, epsilon=epsilon, delta=delta) <= alpha
             low, high = (noise, high) if refuted else (low, noise)
         found.append(low)
@@ -335,7 +339,7 @@ def strategies():
             yield first, second
 
 
-def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_chance):
+def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_p_value):
     """Two rounds, of coins 0 and 2 and of coin 1; every mechanism, 324 guessers.
 
     Without the price of delta the same rule would be wrong too often: the program finds
@@ -363,7 +367,7 @@ def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_c
         hits = (first[0] == signs[0]) + (first[1] == signs[2])
         return chances[abs(guess), (hits, int(guess == signs[1]))]
 
-    found = largest_chance(
+    found = largest_p_value(
         m=3, outputs=list(strategies()), wins=wins, epsilon=epsilon, delta=delta
     )
     price = rounds_price(
@@ -377,7 +381,7 @@ def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_c
 def test_half_of_the_evidence_may_be_chance_but_no_more(rounds):
     """Rounding once made half a little more than half, and nothing was refuted."""
     perfect = [played((SURE,), (300,), (300,))] * rounds
-    reading = game(perfect, [0.5] * rounds, max_jump=0.3, chance_share=0.5)
+    reading = game(perfect, [0.5] * rounds, max_jump=0.3, randomness_share=0.5)
     assert p_value(reading, epsilon=0.1) < 0.01
 
 
@@ -406,7 +410,7 @@ def test_one_right_guess_more_adds_no_more_than_the_jump(epsilon, jump):
         "round_weights": (1.0, 0.7),
         "canaries": 400,
         "max_jump": jump,
-        "chance_share": 0.02,
+        "randomness_share": 0.02,
     }
 
     def evidence(large, small):
@@ -414,7 +418,7 @@ def test_one_right_guess_more_adds_no_more_than_the_jump(epsilon, jump):
             played((3.0, 1.5), (60, 60), (large, 40)),
             played((2.0,), (9,), (small,)),
         ]
-        reading = game(rounds, (0.3, 0.6), chance_uniform=0.4, **fixed)
+        reading = game(rounds, (0.3, 0.6), noise_uniform=0.4, **fixed)
         return stats.norm.isf(p_value(reading, epsilon=epsilon))
 
     steps = [evidence(v + 1, 7) - evidence(v, 7) for v in range(40, 60)]

@@ -115,12 +115,12 @@ def test_a_kind_of_guess_that_is_not_made_costs_nothing():
     ],
 )
 def test_no_mechanism_is_right_so_often_more_often(
-    inclusion, m, ins, outs, correct, epsilon, delta, largest_chance
+    inclusion, m, ins, outs, correct, epsilon, delta, largest_p_value
 ):
     """The linear program over all mechanisms and ways to make so many guesses."""
     signs = [True] * ins + [False] * outs + [None] * (m - ins - outs)
     outputs = sorted(set(itertools.permutations(signs)), key=str)
-    most = largest_chance(
+    most = largest_p_value(
         m=m,
         outputs=outputs,
         wins=lambda guesses, coins: sum(map(operator.eq, guesses, coins)) >= correct,
@@ -280,7 +280,7 @@ CHOSEN = [
 @pytest.mark.parametrize(("m", "inclusion", "epsilon", "delta"), CHOSEN)
 @pytest.mark.parametrize("alpha", [0.1, 0.3, 0.45])
 def test_a_claim_is_tested_as_well_if_the_output_chooses_the_split(
-    m, inclusion, epsilon, delta, alpha, largest_chance
+    m, inclusion, epsilon, delta, alpha, largest_p_value
 ):
     """The linear program over all mechanisms and all guesses that look at the output.
 
@@ -291,7 +291,7 @@ def test_a_claim_is_tested_as_well_if_the_output_chooses_the_split(
         counts = seen(guesses, coins, inclusion)
         return p_value(counts, epsilon=epsilon, delta=delta) <= alpha
 
-    most = largest_chance(
+    most = largest_p_value(
         m=m,
         outputs=every_guess(m),
         wins=rejects,
@@ -304,12 +304,12 @@ def test_a_claim_is_tested_as_well_if_the_output_chooses_the_split(
 
 @pytest.mark.parametrize("alpha", [0.2, 0.45])
 def test_the_bound_for_a_chosen_split_is_wrong_no_more_often_than_it_says(
-    alpha, largest_chance
+    alpha, largest_p_value
 ):
     def wrong(guesses, coins):
         return lower(seen(guesses, coins, 0.3), delta=0.05, alpha=alpha) > 0.5
 
-    most = largest_chance(
+    most = largest_p_value(
         m=2,
         outputs=every_guess(2),
         wins=wrong,
@@ -321,7 +321,7 @@ def test_the_bound_for_a_chosen_split_is_wrong_no_more_often_than_it_says(
 
 
 def test_a_split_that_is_chosen_as_if_it_cost_nothing_is_wrong_too_often(
-    largest_chance,
+    largest_p_value,
 ):
     """The program can tell: without what delta costs, the level is exceeded."""
 
@@ -329,7 +329,7 @@ def test_a_split_that_is_chosen_as_if_it_cost_nothing_is_wrong_too_often(
         counts = seen(guesses, coins, 0.3)
         return p_value(counts, epsilon=0.0, delta=0.0) <= 0.305
 
-    most = largest_chance(
+    most = largest_p_value(
         m=2,
         outputs=every_guess(2),
         wins=rejects,

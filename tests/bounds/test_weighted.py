@@ -67,7 +67,7 @@ def test_without_delta_the_p_value_is_the_chance_of_so_much_weight(weights, epsi
     ],
 )
 def test_no_mechanism_gathers_so_much_weight_more_often(
-    weights, sizes, threshold, epsilon, delta, m, largest_chance
+    weights, sizes, threshold, epsilon, delta, m, largest_p_value
 ):
     """The linear program over all mechanisms, class assignments and guesses."""
     spread = [*sizes, m - sum(sizes)]
@@ -83,7 +83,7 @@ def test_no_mechanism_gathers_so_much_weight_more_often(
         right = zip(*output, coins, strict=True)
         return sum(value[c] for c, g, b in right if g == b) >= threshold
 
-    most = largest_chance(
+    most = largest_p_value(
         m=m, outputs=outputs, wins=heavy, epsilon=epsilon, delta=delta
     )
     correct = next(c for c, w, _ in outcomes(weights, sizes, 0.5) if w == threshold)
@@ -94,7 +94,7 @@ def test_no_mechanism_gathers_so_much_weight_more_often(
 
 @pytest.mark.parametrize("level", [0.3, 0.4, 0.45])
 def test_no_output_may_choose_the_classes_to_be_refuted_more_often(
-    level, largest_chance
+    level, largest_p_value
 ):
     """Sizes not committed to: any subset of three canaries, in either class."""
     m, weights, epsilon, delta = 3, (2, 1), 0.3, 0.03
@@ -112,7 +112,7 @@ def test_no_output_may_choose_the_classes_to_be_refuted_more_often(
         reading = guesses(weights, sizes, counts, canaries=m, committed=False)
         return p_value(reading, epsilon=epsilon, delta=delta) <= level
 
-    most = largest_chance(
+    most = largest_p_value(
         m=m, outputs=outputs, wins=refuted, epsilon=epsilon, delta=delta
     )
     assert 0 < most <= level

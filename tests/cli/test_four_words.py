@@ -115,7 +115,7 @@ def called(word):
         transcript=transcript(audit),
         guesser="values",
         calls=300,
-        caught=1.5,
+        detectable_epsilon=1.5,
     )
 
 

@@ -231,7 +231,7 @@ KINDS: dict[str, Callable[[], Evidence]] = {
     ),
     "rounds": lambda: of_game(AdaptiveRounds(round_weights=(1.0, 1.0, 2.0)), turns=3),
     "rounds with a jump": lambda: of_game(
-        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=1.5, chance_share=0.1),
+        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=1.5, randomness_share=0.1),
         turns=2,
     ),
     "bets": lambda: of_game(AdaptiveBets(), turns=6),

@@ -66,7 +66,7 @@ RULES = {
     "adaptive classes": (AdaptiveClasses(weights=(1.0, 2.0), guesses=(20, 20)), 4),
     "rounds": (AdaptiveRounds(round_weights=(1.0, 1.0, 2.0)), 3),
     "jump": (
-        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=1.5, chance_share=0.1),
+        AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=1.5, randomness_share=0.1),
         2,
     ),
     "bets": (AdaptiveBets(), 6),

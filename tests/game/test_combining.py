@@ -206,7 +206,9 @@ def test_a_curve_can_be_the_claim():
 
 def test_alpha_may_be_named_for_all():
     runs = [run(34), run(34, number=1, alpha=0.01)]
-    with pytest.raises(InvalidRunError, match=r"alpha = 0\.01, 0\.05; say which holds"):
+    with pytest.raises(
+        InvalidRunError, match=r"alpha = 0\.01, 0\.05; specify which holds"
+    ):
         combine_runs(runs)
     found = combine_runs(runs, alpha=0.2)
     assert (found.claim_test.alpha, found.bound.alpha) == (0.2, 0.2)

@@ -218,8 +218,8 @@ def test_rounds_are_as_many_as_planned_and_empty_ones_count():
     assert [played.guesses for played in reading.rounds] == [(2,), (0,), (0,)]
     assert reading.rounds[0].correct == (1,)
     assert reading.rounds[0].weights == (2.0,)
-    assert len({*reading.uniforms, reading.chance_uniform}) == 4
-    assert [*reading.uniforms, reading.chance_uniform] == transcript.uniforms.tolist()
+    assert len({*reading.uniforms, reading.noise_uniform}) == 4
+    assert [*reading.uniforms, reading.noise_uniform] == transcript.uniforms.tolist()
     assert transcript.uniforms.tolist() == KEY.uniforms(4).tolist()
 
 

@@ -319,7 +319,7 @@ def test_every_rule_is_judged_by_the_bound_that_is_proved_for_it(rules, method):
 
 def test_rounds_are_judged_by_what_was_fixed_beforehand():
     """Another jump would price delta otherwise; another order, more cheaply."""
-    rules = AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.5, chance_share=0.1)
+    rules = AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.5, randomness_share=0.1)
     design = Design(canaries=100, rules=rules, claim=ApproxDP(epsilon=1.0, delta=1e-5))
     referee = Referee(design, Key(bytes(range(32))))
     referee.submit(np.arange(0, 100, 2), np.ones(50, int), np.full(50, 2.0))
@@ -329,7 +329,7 @@ def test_rounds_are_judged_by_what_was_fixed_beforehand():
     for other in (
         {"max_jump": 0.1},
         {"max_jump": None},
-        {"chance_share": 0.0},
+        {"randomness_share": 0.0},
         {"round_weights": (1, 0)},
     ):
         with pytest.raises(InvalidRunError, match="not those that were fixed"):

@@ -58,7 +58,7 @@ def test_rounds_may_count_for_nothing_but_not_all_of_them():
         ({"round_weights": 3}, "round_weights must be a list of numbers"),
         ({"min_epsilon": -0.1}, "min_epsilon must be a finite number >= 0"),
         ({"max_jump": 0.0}, "max_jump must be positive"),
-        ({"chance_share": 0.51}, "chance_share is a share of the variance"),
+        ({"randomness_share": 0.51}, "randomness_share is a share of the variance"),
     ):
         with pytest.raises(InvalidInputError, match=f"^{message}"):
             AdaptiveRounds(**{"round_weights": (1.0, 1.0)} | change)

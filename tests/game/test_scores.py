@@ -268,13 +268,13 @@ def test_the_scores_are_summed_up_beside_the_verdict():
 def test_seven_in_ten_ones_are_no_fair_coins(ones):
     """Fair coins: once in 70 million times; coins of 73 %: every other time."""
     with pytest.raises(InvalidRunError, match=f"^{ones} of 200 coins are ones"):
-        check_assigned(ones, DESIGN, said_independent=True)
+        check_assigned(ones, DESIGN, stated_independent=True)
 
 
 def test_one_or_two_coins_may_be_half_ones_only_if_that_was_chance():
     def check(ones, rows, *, said):
         design = Design(canaries=rows, rules=OneRun(guesses=1), claim=CLAIM)
-        check_assigned(ones, design, said_independent=said)
+        check_assigned(ones, design, stated_independent=said)
 
     check(1, 1, said=False)
     check(3, 4, said=False)
@@ -287,7 +287,7 @@ def test_one_or_two_coins_may_be_half_ones_only_if_that_was_chance():
 def test_what_was_not_assigned_at_random_is_refused_with_what_to_do_next_time():
     for ones in (100, 180):
         with pytest.raises(InvalidRunError, match=r"Next time let a coin .* register"):
-            check_assigned(ones, DESIGN, said_independent=False)
+            check_assigned(ones, DESIGN, stated_independent=False)
 
 
 @pytest.mark.parametrize("weights", [(2.0, 5.0, 1.0), (1.0, 2.0, 5.0)])

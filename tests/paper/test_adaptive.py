@@ -491,13 +491,19 @@ class Stopping:
     ("rules", "n", "stake"),
     [
         (AdaptiveCount(guesses=100), 100, None),
-        (
+        pytest.param(
             AdaptiveClasses(weights=(1.0, 2.0), guesses=(30, 30)),
             60,
             lambda k, n: 2.0 if 2 * k <= n else 1.0,
+            marks=pytest.mark.nightly,
         ),
-        (AdaptiveRounds(round_weights=(1.0,) * 20), 20, None),
-        (AdaptiveBets(), 100, lambda k, n: 0.7),
+        pytest.param(
+            AdaptiveRounds(round_weights=(1.0,) * 20),
+            20,
+            None,
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(AdaptiveBets(), 100, lambda k, n: 0.7, marks=pytest.mark.nightly),
     ],
 )
 def test_prop_adaptive_ora_is_valid_by_every_rule_of_the_referee(rules, n, stake):

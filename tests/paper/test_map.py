@@ -546,6 +546,7 @@ def test_every_object_has_a_fault_that_is_put_into_it():
             assert any(is_about(row, stem, where) for stem, where, _ in FAULTS), row
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("stem", "where", "fault"),
     [pytest.param(*each, id=f"{each[0]}-{each[1].split(':')[1]}") for each in FAULTS],

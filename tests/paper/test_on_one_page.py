@@ -215,6 +215,7 @@ def test_its_guesser_of_pairs_is_the_library_s(paper):
         assert np.array_equal(theirs, ours)
 
 
+@pytest.mark.nightly
 def test_it_prints_what_the_paper_prints():
     """The paper's bounds are at delta = 1e-5, lower by the price of delta.
 

@@ -368,7 +368,7 @@ def test_an_output_with_too_many_places_is_refused_unless_that_is_allowed(suite)
     """)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(
-        ["dp_audit: the output has 70001 places and 65536 are looked at*allow_unseen*"]
+        ["dp_audit: the output has 70001 places and 65536 are read*allow_unseen*"]
     )
 
 

@@ -199,12 +199,12 @@ def archive(folder, **members):
     ("shape", "dtype", "said"),
     [
         ("(1000000000000,)", "<f8", "no more than 8,589,934,592 are read"),
-        ("(1000000000,)", "<f8", "it says that it takes 8,000,000,000 bytes, and 8"),
-        ("(10,)", "<f8", "it says that it takes 80 bytes, and 8 are there"),
-        ("(1,)", "<U99999999", "it says that it takes 399,999,996 bytes, and 8"),
+        ("(1000000000,)", "<f8", "it declares 8,000,000,000 bytes, and 8"),
+        ("(10,)", "<f8", "it declares 80 bytes, and 8 are there"),
+        ("(1,)", "<U99999999", "it declares 399,999,996 bytes, and 8"),
         ("(-1,)", "<f8", "its shape is (-1,)"),
         ("(1, 1, 1)", "<f8", "expected a list"),
-        ("(0,)", "<f8", "it says that it takes 0 bytes, and 8"),
+        ("(0,)", "<f8", "it declares 0 bytes, and 8"),
         ("'x'", "<f8", "is not an array that numpy wrote"),
         ("(1,)", "nonsense", "is not an array that numpy wrote"),
         ("(1,)", "|O", "Python objects"),
@@ -220,7 +220,7 @@ def test_a_declared_size_is_not_believed(tmp_path, shape, dtype, said):
 def test_a_column_beyond_the_limit_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "MOST_BYTES", 79)
     path = npz_file(tmp_path, id=np.arange(10), score=np.zeros(10))
-    assert "takes 80 bytes, and no more than 79 are read" in refusal(path)
+    assert "declares 80 bytes, and no more than 79 are read" in refusal(path)
 
 
 def test_a_truncated_npz_file_is_named_wherever_it_was_cut(tmp_path):

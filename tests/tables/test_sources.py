@@ -88,7 +88,7 @@ def test_a_truncated_npy_file_is_named(tmp_path):
     path = tmp_path / "s.npy"
     np.save(path, np.arange(20.0))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InvalidInputError, match="it says that it takes 160 bytes"):
+    with pytest.raises(InvalidInputError, match="it declares 160 bytes"):
         read_score_list(path)
 
 

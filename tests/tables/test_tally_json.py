@@ -208,7 +208,7 @@ def test_numbers_that_do_not_add_up_are_refused(exact, cells):
     plain = json.loads(tally_to_json(cells))
     refusal(plain, "does not hold all rows", ones=plain["ones"] + 1)
     refusal(plain, "does not hold all rows", rows=plain["rows"] - 1, **UNCHECKED)
-    refusal(plain, "without ids has no lots, nor a fingerprint", ids=[])
+    refusal(plain, "without ids has no tie-breaks, nor a fingerprint", ids=[])
     changes = {"design": EXACT.to_plain(), "rows": 30, "ones": 9}
     refusal(plain, "not made for its design", **UNCHECKED, **changes)
 

@@ -114,7 +114,7 @@ def test_a_true_claim_is_refuted_no_more_often_than_alpha(r, epsilon, alpha):
 @pytest.mark.parametrize(
     ("law", "advice"),
     [
-        (np.ones(5) / 5, "guesses=3 has 4 chances"),
+        (np.ones(5) / 5, "guesses=3 has 4 probabilities"),
         (np.array([100, 300, 500, 100]), "divide counts of a simulation"),
         (np.array([-0.5, 0.5, 0.5, 0.5]), "at least 0 and add up to 1"),
     ],

@@ -60,6 +60,7 @@ def test_the_intervals_hold_the_exact_values(subtests):
             assert found.average_element.high - found.average_element.low < 0.13
 
 
+@pytest.mark.nightly
 def test_intervals_are_wrong_no_more_often_than_they_say():
     # 500 intervals at 99 %: more than 14 wrong would have a chance of 1e-4
     mechanism = AllOrNothing(elements=3, probability=0.3)

@@ -165,6 +165,7 @@ def test_the_claim_that_is_judged_decides_the_forecast():
     assert found[0] != found[1]
 
 
+@pytest.mark.nightly
 def test_a_fault_that_is_printed_is_detected():
     """Of 20 audits each, 14 or more: 0.9 gives fewer once in 400 times."""
     for rate, steps in ((0.2, 20), (0.08, 20), (0.2, 8)):
@@ -371,7 +372,9 @@ def test_batches_outlive_a_restart(tmp_path):
     ("history", "code"),
     [
         ([(2.26, 0.1, 30)], None),
-        ([(2.26, 0.1, 10), (2.0, 0.2, 20)], None),
+        pytest.param(
+            [(2.26, 0.1, 10), (2.0, 0.2, 20)], None, marks=pytest.mark.nightly
+        ),
         ([(2.26, 0.1, 20)], "accounting.steps_missing"),
         ([(3.0, 0.1, 30)], "accounting.noise_differs"),
         ([(2.26, 0.05, 30)], "accounting.rate_differs"),

@@ -14,11 +14,11 @@ from dpaudit.testing import fixed_key
 from dpaudit.training import noise_faults as module
 from dpaudit.training.noise import NoiseWatch
 from dpaudit.training.noise_faults import (
-    cosine_chance,
-    inside_chance,
-    largest_chance,
-    mean_chance,
-    scale_chance,
+    cosine_p_value,
+    inside_p_value,
+    largest_p_value,
+    mean_p_values,
+    scale_p_values,
 )
 from dpaudit.training.rounding import Rounding
 
@@ -49,7 +49,7 @@ def honest(seed=0, steps=STEPS, places=PLACES):
 def test_the_law_of_the_scale(count, off):
     law = stats.chi2(count)
     expected = min(1.0, 2 * min(law.cdf(off * count), law.sf(off * count)))
-    assert scale_chance(off * count, count) == pytest.approx(expected, rel=1e-9)
+    assert scale_p_values(off * count, count) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("count", [1, 2, 40, 2560])
@@ -58,7 +58,7 @@ def test_the_law_of_the_quartiles(count, share):
     inside = round(share * count)
     law = stats.binom(count, 0.5)
     expected = min(1.0, 2 * min(law.cdf(inside), law.sf(inside - 1)))
-    assert inside_chance(inside, count) == pytest.approx(expected, rel=1e-9)
+    assert inside_p_value(inside, count) == pytest.approx(expected, rel=1e-9)
 
 
 def test_half_of_a_normal_lies_within_the_quartile():
@@ -71,12 +71,12 @@ def test_half_of_a_normal_lies_within_the_quartile():
 def test_the_law_of_the_largest(count, largest):
     below = (stats.norm.cdf(largest) - stats.norm.cdf(-largest)) ** count
     expected = min(1.0, 2 * min(below, 1 - below))
-    assert largest_chance(largest, count) == pytest.approx(expected, rel=1e-6)
+    assert largest_p_value(largest, count) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_law_of_the_mean():
     expected = 2 * stats.norm(scale=np.sqrt(50)).sf(21.0)
-    assert mean_chance(-21.0, 50) == pytest.approx(expected, rel=1e-9)
+    assert mean_p_values(-21.0, 50) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("places", [3, 4, 10, 100, 256])
@@ -89,14 +89,14 @@ def test_the_law_of_a_cosine(places, cosine):
         integrate.quad(density, 0, to, epsabs=0, epsrel=1e-10, limit=500)[0]
         for to in (angle, np.pi / 2)
     )
-    assert cosine_chance(cosine, places) == pytest.approx(tail / whole, rel=1e-6)
+    assert cosine_p_value(cosine, places) == pytest.approx(tail / whole, rel=1e-6)
 
 
 def test_cosines_of_normal_vectors_have_their_law():
     """Of any lengths. A test of Kolmogorov's at 1e-4, with a fixed seed."""
     one, two = 5 * honest(1, 4000, 12), 0.1 * honest(2, 4000, 12)
     lengths = np.sqrt(np.square(one).sum(1) * np.square(two).sum(1))
-    chances = cosine_chance((one * two).sum(1) / lengths, 12)
+    chances = cosine_p_value((one * two).sum(1) / lengths, 12)
     assert stats.kstest(chances, "uniform").pvalue > 1e-4
 
 
@@ -542,7 +542,7 @@ def test_the_law_of_what_a_correlated_step_adds():
     """Noncentral chi-squared, against values drawn; Kolmogorov's test at 1e-4."""
     past = np.full(6, 1.3)
     drawn = np.square(honest(16, 4000, 6) - past).sum(1)
-    chances = module.bare_chance(drawn, past @ past, 6)
+    chances = module.bare_p_values(drawn, past @ past, 6)
     assert stats.kstest(chances, "uniform").pvalue > 1e-4
 
 

@@ -135,7 +135,7 @@ def test_no_ranking_is_left_out_that_the_bound_rejects(null):
 
 
 @pytest.mark.parametrize(
-    "limit", [{}, {"max_jump": 0.5, "chance_share": 0.05}], ids=str
+    "limit", [{}, {"max_jump": 0.5, "randomness_share": 0.05}], ids=str
 )
 @pytest.mark.parametrize("null", NULLS, ids=repr)
 def test_no_rounds_are_left_out_that_the_bound_rejects(null, limit):
@@ -168,7 +168,7 @@ def test_no_rounds_are_left_out_that_the_bound_rejects(null, limit):
             rounds=tuple(played),
             round_weights=(1.0,) * 4,
             uniforms=tuple(uniforms[audit]),
-            chance_uniform=noise[audit],
+            noise_uniform=noise[audit],
             **limit,
         )
         expected.append(rejected(RoundsBound(), reading, null.claim))

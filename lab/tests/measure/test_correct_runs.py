@@ -8,7 +8,13 @@ import pytest
 from correct_runs import half_run, opacus_run, report, sweeps
 
 
-@pytest.mark.parametrize("kind", ["SumsAudit, bfloat16", "SumsAudit, noise in float32"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "SumsAudit, bfloat16",
+        pytest.param("SumsAudit, noise in float32", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_correct_loop_in_bfloat16_has_no_fault(kind):
     found = half_run({"kind": kind}, np.random.default_rng(1))
     assert (found["faults"], found["remarks"]) == ("", "")

@@ -43,6 +43,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_the_tests_of_a_figure_find_a_fault_in_its_trials(request, name, fault):
     where = f"dpaudit_lab.paper.{name}:trial"

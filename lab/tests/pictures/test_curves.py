@@ -280,6 +280,7 @@ def test_logarithmic_axes_name_their_ticks(of):
     assert names == ["10⁻⁴", "0.1", "1", "32,000"]
 
 
+@pytest.mark.nightly
 def test_a_pdf_embeds_its_letters_and_names_no_date(tmp_path):
     draw_chart(CHART, tmp_path / "a.pdf")
     written = (tmp_path / "a.pdf").read_bytes()
@@ -289,7 +290,10 @@ def test_a_pdf_embeds_its_letters_and_names_no_date(tmp_path):
     assert b"CreationDate" not in written
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+@pytest.mark.parametrize(
+    "suffix",
+    ["svg", *(pytest.param(s, marks=pytest.mark.nightly) for s in ("png", "pdf"))],
+)
 def test_the_same_chart_gives_the_same_bytes(tmp_path, suffix):
     paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
     before = dict(mpl.rcParams)

@@ -434,9 +434,9 @@ class Rounds(Reading):
         max_jump: The most that a correct guess may add to the evidence, in its standard
             deviations, fixed before the run; canary ``i`` was played in round ``i``
             modulo the number of rounds. None if neither was fixed.
-        chance_share: Share of the evidence's variance that comes from committed
+        randomness_share: Share of the evidence's variance that comes from committed
             randomness, at most half.
-        chance_uniform: A uniform number from committed randomness for it.
+        noise_uniform: A uniform number from committed randomness for it.
     """
 
     canaries: int
@@ -444,8 +444,8 @@ class Rounds(Reading):
     round_weights: tuple[float, ...]
     uniforms: tuple[float, ...]
     max_jump: float | None = None
-    chance_share: float = 0.0
-    chance_uniform: float = 0.5
+    randomness_share: float = 0.0
+    noise_uniform: float = 0.5
 
     kind = "rounds"
     adaptive = True
@@ -472,9 +472,9 @@ class Rounds(Reading):
             )
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
-        for uniform in (*self.uniforms, self.chance_uniform):
+        for uniform in (*self.uniforms, self.noise_uniform):
             _validate.probability("uniforms", uniform)
-        check_jump(self.max_jump, self.chance_share)
+        check_jump(self.max_jump, self.randomness_share)
         for r, played in enumerate(self.rounds):
             most = len(range(r, self.canaries, len(self.rounds)))
             if self.max_jump is not None and sum(played.guesses) > most:
@@ -569,15 +569,15 @@ at once, and these were made while coins were revealed; use the adaptive bound
         )
 
 
-def check_jump(max_jump: float | None, chance_share: float) -> None:
+def check_jump(max_jump: float | None, randomness_share: float) -> None:
     """Refuse an invalid jump or share of committed randomness for rounds."""
     if max_jump is not None and not 0 < max_jump <= WIDEST_JUMP:
         raise InvalidInputError(
             f"max_jump must be positive and at most {WIDEST_JUMP:g}, or None for no "
             f"limit, got max_jump={max_jump!r}"
         )
-    if not 0 <= chance_share <= 0.5:
+    if not 0 <= randomness_share <= 0.5:
         raise InvalidInputError(
-            "chance_share is a share of the variance and must be from 0 to 0.5, got "
-            f"chance_share={chance_share!r}"
+            "randomness_share is a share of the variance and must be from 0 to 0.5, "
+            f"got randomness_share={randomness_share!r}"
         )

@@ -29,7 +29,7 @@ and delta adds at most
     delta / (1 + e^epsilon)
     * sum over canaries of 2 Phi(max_jump / (2 sqrt(rest_r))) - 1.
 
-``chance_share`` is the share of the variance that comes from committed randomness,
+``randomness_share`` is the share of the variance that comes from committed randomness,
 added at the end: the last round's ``rest_r``.
 
 The tests of different epsilons do not bound one event, so the lower bound is the last
@@ -57,19 +57,19 @@ from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.limited_score import UNRESOLVED, empty_score, limited_score
 
 __all__ = [
-    "MAX_CHANCE_SHARE",
+    "MAX_RANDOMNESS_SHARE",
     "TAIL_ROOM",
     "RoundsBound",
     "evidence_by_round",
     "guess_weights",
-    "least_chance_share",
+    "least_randomness_share",
     "round_score",
     "round_shares",
     "rounds_price",
 ]
 
 _LARGEST_WEIGHT = 8  # weights are whole numbers up to this one
-MAX_CHANCE_SHARE = 0.5  # of the variance, at most, comes from committed randomness
+MAX_RANDOMNESS_SHARE = 0.5  # of the variance, at most, comes from committed randomness
 _NEGLIGIBLE_SHARE = 1e-6  # a smaller share has no visible effect
 TAIL_ROOM = 1.15  # scores grow faster in the tails than in the middle, about so much
 
@@ -124,12 +124,12 @@ def _log_p_value(rounds: Rounds, epsilon: float, delta: float) -> float:
         canaries=rounds.canaries,
         round_weights=rounds.round_weights,
         max_jump=rounds.max_jump,
-        chance_share=rounds.chance_share,
+        randomness_share=rounds.randomness_share,
         epsilon=epsilon,
         delta=delta,
     )
     evidence, left = evidence_by_round(rounds, epsilon)
-    if left > MAX_CHANCE_SHARE + 1e-9:
+    if left > MAX_RANDOMNESS_SHARE + 1e-9:
         return 0.0  # too few guesses count against the claim
     unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
     return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
@@ -142,7 +142,7 @@ def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], floa
         The sum before the first round, after each round, and with committed randomness
         added; and the share of the variance that comes from that randomness.
     """
-    shares = round_shares(rounds.round_weights, rounds.chance_share)
+    shares = round_shares(rounds.round_weights, rounds.randomness_share)
     evidence, left = [0.0], 1.0
     for share, played, uniform in zip(
         shares, rounds.rounds, rounds.uniforms, strict=True
@@ -151,7 +151,7 @@ def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], floa
         used, score = round_score(played, epsilon, uniform, step)
         evidence.append(evidence[-1] + share * used * score)
         left -= (share * used) ** 2
-    noise = sqrt(max(left, 0.0)) * empty_score(rounds.chance_uniform)
+    noise = sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
     return [*evidence, evidence[-1] + noise], left
 
 
@@ -160,7 +160,7 @@ def rounds_price(
     canaries: int,
     round_weights: Sequence[float],
     max_jump: float | None,
-    chance_share: float,
+    randomness_share: float,
     epsilon: float,
     delta: float,
 ) -> float:
@@ -171,7 +171,7 @@ def rounds_price(
         round_weights: The weight of each round.
         max_jump: The most that one correct guess may add to the sum; None for no limit
             and canaries that may be played in any round.
-        chance_share: Share of the variance that comes from committed randomness.
+        randomness_share: Share of the variance that comes from committed randomness.
         epsilon: Of the claim.
         delta: Of the claim.
 
@@ -179,7 +179,7 @@ def rounds_price(
         >>> for max_jump in (None, 0.1):
         ...     price = rounds_price(
         ...         canaries=10_000, round_weights=(1.0,) * 10, max_jump=max_jump,
-        ...         chance_share=0.02, epsilon=1.0, delta=1e-5,
+        ...         randomness_share=0.02, epsilon=1.0, delta=1e-5,
         ...     )
         ...     print(round(price, 4))
         0.0269
@@ -188,37 +188,37 @@ def rounds_price(
     whole = coupling_failure_probability(canaries, epsilon, delta)
     if max_jump is None:
         return whole
-    shares = np.square(round_shares(round_weights, chance_share))
-    rest = chance_share + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
+    shares = np.square(round_shares(round_weights, randomness_share))
+    rest = randomness_share + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):  # rest 0: one guess may decide
         decides = special.erf(max_jump / np.sqrt(8 * rest))
     decides[shares == 0] = 0.0
     return whole * float(_played(canaries, len(shares)) @ decides) / canaries
 
 
-def least_chance_share(
+def least_randomness_share(
     *,
     canaries: int,
     round_weights: Sequence[float],
     max_jump: float | None,
-    chance_share: float,
+    randomness_share: float,
     epsilon: float,
 ) -> float:
     """Return the smallest share of committed randomness: if every canary is guessed.
 
     Example:
         >>> for max_jump in (0.05, 0.5):
-        ...     left = least_chance_share(
+        ...     left = least_randomness_share(
         ...         canaries=200, round_weights=(1.0,) * 4, max_jump=max_jump,
-        ...         chance_share=0.0, epsilon=1.0
+        ...         randomness_share=0.0, epsilon=1.0
         ...     )
         ...     print(round(left, 2))
         0.93
         0.0
     """
-    shares = round_shares(round_weights, chance_share)
+    shares = round_shares(round_weights, randomness_share)
     if max_jump is None:
-        return chance_share
+        return randomness_share
     deviations = np.sqrt(_played(canaries, len(shares)) * _variance(epsilon))
     used = np.minimum(shares, max_jump / TAIL_ROOM * deviations)
     return max(0.0, 1.0 - float(used @ used))
@@ -333,9 +333,9 @@ def _played(canaries: int, rounds: int) -> NDArray[np.int64]:
 
 
 def round_shares(
-    round_weights: Sequence[float], chance_share: float
+    round_weights: Sequence[float], randomness_share: float
 ) -> NDArray[np.float64]:
-    """Return the weights, scaled so that squares and chance_share sum to one."""
+    """Return the weights, scaled so that squares and randomness_share sum to one."""
     w = np.asarray(round_weights, np.float64)
     w = w / w.max()  # only ratios matter; squares of tiny weights would underflow
-    return np.asarray(w * sqrt((1 - chance_share) / float(w @ w)))
+    return np.asarray(w * sqrt((1 - randomness_share) / float(w @ w)))

@@ -47,7 +47,7 @@ WorkersOption: TypeAlias = Annotated[
 def chosen_engine(
     engine: EngineName, *, address: str | None, workers: int | None
 ) -> "lib.Engine":
-    """Return what runs tasks, as options say."""
+    """Return what runs tasks, by the options."""
     match engine:
         case EngineName.LOCAL:
             if address is not None:

@@ -58,14 +58,16 @@ def read_checked(path: Path) -> "tuple[lib.Result, str]":
 
 
 def _unchecked(found: "Iterable[lib.VerificationCheck]") -> str:
-    """Say why the numbers of a result are the word of whoever wrote it."""
-    said = {each.name: each.sentence for each in found if each.outcome == "not checked"}
-    if "bound" in said:
-        return f"Not checked: {said['bound']}."
-    if "tally" in said:
+    """Return why the numbers of a result are the word of whoever wrote it."""
+    unchecked = {
+        each.name: each.sentence for each in found if each.outcome == "not checked"
+    }
+    if "bound" in unchecked:
+        return f"Not checked: {unchecked['bound']}."
+    if "tally" in unchecked:
         return (
-            f"Not checked: the tally ({said['tally']}); bound and verdict follow from "
-            "what it is stated to be."
+            f"Not checked: the tally ({unchecked['tally']}); bound and verdict follow "
+            "from what it is stated to be."
         )
     return ""
 

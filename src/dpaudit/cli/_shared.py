@@ -45,7 +45,7 @@ __all__ = [
 
 P = ParamSpec("P")
 
-_STOPPED = 130  # as shells say of an interrupt
+_STOPPED = 130  # the exit code of shells for an interrupt
 _PIPE_CLOSED = 141  # and of output that nobody reads any more
 
 EXIT_CODES = (
@@ -98,7 +98,7 @@ ObserverOption: TypeAlias = Annotated[
 
 # What the library's advice is called on the command line.
 _REMEDIES = {
-    Remedy.SAY_HOW: "if half of the canaries was drawn uniformly at random, `dpaudit "
+    Remedy.STATE_HOW: "if half of the canaries was drawn uniformly at random, `dpaudit "
     "audit --random-half`; if every canary had a coin of its own, give "
     "--coins-were-independent",
     Remedy.DERIVE_COINS: "be derived from a --key",
@@ -145,10 +145,10 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
                 _close_quietly()
                 raise typer.Exit(_PIPE_CLOSED) from None
             except InvalidRunError as error:
-                said = error.worded(_REMEDIES)
+                message = error.worded(_REMEDIES)
                 leave(
                     name,
-                    f"{lib.Verdict.INVALID_RUN}: {said}",
+                    f"{lib.Verdict.INVALID_RUN}: {message}",
                     code=lib.Verdict.INVALID_RUN.exit_code,
                 )
             except DpAuditError as error:

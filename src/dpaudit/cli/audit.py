@@ -157,7 +157,7 @@ def audit(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """What is said on the command line where no design is named."""
+    """The claim on the command line, where no design is named."""
 
     epsilon: float | None
     delta: float | None
@@ -217,7 +217,7 @@ def _watched(source: "lib.Scores", *, check_ids: bool) -> "Iterator[lib.Scores]"
 def _fixed(
     claim: _Claim, canaries: int, design: Path | None, key: Path | None
 ) -> "tuple[lib.Design, lib.Key | None]":
-    """Return what was fixed beforehand, or is said to have been, and the key."""
+    """Return what was fixed beforehand, or is declared to have been, and the key."""
     if design is not None:
         return registered_design(design, key)
     assert claim.epsilon is not None  # checked before the scores were read

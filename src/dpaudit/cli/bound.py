@@ -151,10 +151,10 @@ class _Bounded:
     def text(self) -> str:
         lines = []
         if self.test and self.ended:
-            said = str(self.test)
-            said += f", by the {self.method} method" if self.compare else ""
+            sentence = str(self.test)
+            sentence += f", by the {self.method} method" if self.compare else ""
             first = lib.opening(self.ended.verdict, lib.reason(self.ended))
-            lines.append(f"{first} {said[0].upper()}{said[1:]}.")
+            lines.append(f"{first} {sentence[0].upper()}{sentence[1:]}.")
         lines += self._table() if self.compare else [f"{self.bounds[0]}"]
         return "\n".join(lines)
 
@@ -172,7 +172,7 @@ class _Bounded:
         ]
 
     def _ceiling(self) -> float | None:
-        """Return what the method would have said, had every guess been right."""
+        """Return the bound of the method if every guess were correct."""
         if self.read.counted is None:
             return None
         by = lib.METHODS[self.bounds[0].method]

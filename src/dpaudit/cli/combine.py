@@ -47,7 +47,7 @@ def combine(
 
 
 def _curve(results: "Sequence[lib.Result]") -> "lib.Guarantee | None":
-    """Return the accountant's curve, if every run was held against the same one."""
+    """Return the accountant's curve, if every run was compared with the same one."""
     tests = [each.training and each.training.accountant for each in results]
     claims = [test.claim for test in tests if test is not None]
     if not claims:
@@ -55,7 +55,7 @@ def _curve(results: "Sequence[lib.Result]") -> "lib.Guarantee | None":
     first = lib.encode(claims[0])
     if len(claims) < len(tests) or any(lib.encode(claim) != first for claim in claims):
         raise InvalidRunError(
-            "the runs were not all held against one accountant's curve; runs of one "
+            "the runs were not all compared with one accountant's curve; runs of one "
             "claim can be combined"
         )
     return claims[0]

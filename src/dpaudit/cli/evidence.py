@@ -39,9 +39,7 @@ def evidence(
     coins_were_independent: IndependentOption = False,
     redact: Annotated[
         bool,
-        typer.Option(
-            "--redact", help="Leave out what says which records were included."
-        ),
+        typer.Option("--redact", help="Leave out which records were included."),
     ] = False,
     sign: Annotated[
         Path | None,
@@ -84,7 +82,7 @@ def evidence(
             found = found.redact()
         sealed = lib.seal(found, signer, files=files)
     _files.write(output, sealed + "\n")
-    typer.echo(f"Evidence: {output}{_said(found, signed=signer is not None)}")
+    typer.echo(f"Evidence: {output}{_description(found, signed=signer is not None)}")
     if signer is not None or redact:
         for each in unchecked:
             typer.echo(
@@ -130,7 +128,7 @@ def _advice(unchecked: "lib.VerificationCheck") -> str:
     return "; --files names their folder" if "file(s)" in unchecked.sentence else ""
 
 
-def _said(found: "lib.Evidence", *, signed: bool) -> str:
+def _description(found: "lib.Evidence", *, signed: bool) -> str:
     return (", signed" if signed else ", not signed") + (
         ", redacted" if found.redacted else ""
     )

@@ -59,15 +59,15 @@ def plan(
     purpose: Annotated[
         _Purpose | None,
         typer.Option(
-            help="What the audit is for: to catch the smallest fault, or the largest "
-            "mean bound of a training without one. If not given: faults, or bound with "
-            "--target-epsilon.",
+            help="What the audit is for: to detect the smallest fault, or the largest "
+            "mean bound of a training run without one. If not given: faults, or bound "
+            "with --target-epsilon.",
         ),
     ] = None,
     limit: Annotated[
         bool,
         typer.Option(
-            help="Say, too, what no valid audit of these canaries could show, however "
+            help="Also print what no valid audit of these canaries could show, however "
             "it guesses; takes some seconds.",
         ),
     ] = True,
@@ -177,7 +177,7 @@ def _guarantee(steps: int, rate: float, noise: float) -> "lib.Guarantee | None":
     try:
         from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
     except MissingExtraError:
-        return None  # the plan says that no accountant was asked
+        return None  # the plan states that no accountant was asked
     return accountant_curve([(noise, rate, steps)])
 
 
@@ -196,7 +196,7 @@ def _text(
 
 
 def _answer(found: "lib.Plan", target: float, needed: "lib.Needed | None") -> str:
-    """Say how many canaries a target needs."""
+    """Print how many canaries a target needs."""
     at = f"epsilon >= {target:g} on average at delta = {found.claim.delta:g}"
     if needed is not None:
         return (

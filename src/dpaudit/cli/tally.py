@@ -82,11 +82,11 @@ def tally(
             _check_key(found, secret)
     text = lib.tally_to_json(found)
     _files.write(save, text + "\n")
-    said = (
+    summary = (
         f"{found.rows:,} of {fixed.canaries:,} canaries, {found.ones:,} of them "
         f"included: {save}"
     )
-    typer.echo(text if json else said)
+    typer.echo(text if json else summary)
 
 
 def _check_key(found: "lib.ScoreTally", key: "lib.Key | None") -> None:

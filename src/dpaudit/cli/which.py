@@ -174,7 +174,7 @@ ANSWERS: Final = {
         "not randomised, so it is not known how well the same guesses would do had "
         "the records been left out. If you can train once more, insert canaries first; "
         "then the final model is enough.",
-        not_shown="Even then a low bound says little: a final model reveals far less "
+        not_shown="Even then a low bound shows little: a final model reveals far less "
         "than the iterates do.",
         lines=(
             "from dpaudit import BlackBoxAudit, Key",
@@ -207,8 +207,8 @@ ANSWERS: Final = {
     ),
     Have.FUNCTION: AuditAnswer(
         what="a function that should be private, such as one of a library",
-        shows="Whether two inputs can be told apart better than the claim allows, in a "
-        "test suite, with one error rate for all its tests together.",
+        shows="Whether two inputs can be distinguished better than the claim allows, "
+        "in a test suite, with one error rate for all its tests together.",
         not_shown="Inputs other than those that the test names.",
         lines=(
             "def test_laplace(dp_audit): dp_audit(laplace, pairs=(0, 1), epsilon=1.0)",
@@ -249,11 +249,11 @@ def _question() -> str:
 
 
 def _answer(answer: AuditAnswer) -> str:
-    said = [
+    parts = [
         f"With {answer.what}:",
         fill(f"Can be shown: {answer.shows}", _WIDTH),
         fill(f"Cannot be shown: {answer.not_shown}", _WIDTH),
         "\n".join(f"  {line}" for line in answer.lines),
         f"More: docs/{answer.page}",
     ]
-    return "\n\n".join(said)
+    return "\n\n".join(parts)

@@ -370,5 +370,5 @@ def check_length(strategy: Strategy, seen: int) -> None:
     if strategy.steps is not None and seen >= strategy.steps:
         raise InvalidRunError(
             f"the strategy is for {strategy.steps} steps, and another was taken: what "
-            "its noise is, nobody said; pass the strategy of the whole run"
+            "its noise is, is not known; pass the strategy of the whole run"
         )

@@ -54,8 +54,8 @@ class Shuffling:
         records_per_batch: Size of each; infinity if canaries choose independently.
 
     Example:
-        >>> chances = np.exp(Shuffling(batches=2).log_split(2, part=1, rest=1))
-        >>> chances.round(2)
+        >>> split = np.exp(Shuffling(batches=2).log_split(2, part=1, rest=1))
+        >>> split.round(2)
         array([[1.  , 0.  , 0.  ],
                [0.5 , 0.5 , 0.  ],
                [0.25, 0.5 , 0.25]])

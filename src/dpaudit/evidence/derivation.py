@@ -276,7 +276,7 @@ def check_bound_follows(
             unchecked(
                 "independent runs",
                 "the bound holds if every coin had a run of its own, as its rules "
-                "say; a record cannot show that",
+                "require; a record cannot show that",
             )
         )
     return checks
@@ -364,7 +364,7 @@ def check_strength(evidence: Evidence) -> list[VerificationCheck]:
     detectable = detectable_by_guesses(audit, audit.design.claim)
     text = (
         f"no audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
-        f"claim says {claimed:.3g}"
+        f"claim states {claimed:.3g}"
         if detectable is None
         else sentence(detectable)
     )
@@ -468,7 +468,7 @@ def _stages_unverifiable(stated: Result) -> list[VerificationCheck]:
         unchecked(
             "stages",
             "nothing shows what was seen while the training ran; whoever made the "
-            f"record says: {reported.removesuffix('.')}",
+            f"record states: {reported.removesuffix('.')}",
         )
     ]
 

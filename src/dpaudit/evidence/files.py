@@ -154,7 +154,8 @@ def _read(file: ScoreFile, path: Path, columns: ColumnNames) -> ScoreTable:
     table = read_score_table(path, columns=columns)
     if len(table.ids) != file.rows:
         raise InvalidRunError(
-            f"{file.name} has {len(table.ids)} rows, and the evidence says {file.rows}"
+            f"{file.name} has {len(table.ids)} rows, and the evidence states "
+            f"{file.rows}"
         )
     return table
 

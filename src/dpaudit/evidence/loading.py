@@ -64,7 +64,7 @@ def load(path: str | Path) -> Loaded:
     not verified; ``dpaudit.verify`` does that.
 
     Raises:
-        InvalidInputError: It is no dpaudit document; the message says what it is and
+        InvalidInputError: It is no dpaudit document; the message names what it is and
             what to load instead.
 
     Example:

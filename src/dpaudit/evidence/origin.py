@@ -109,7 +109,7 @@ def check_signature(
         case Signature(key_id=key_id), None:
             return unchecked(
                 name,
-                f"it says that the key {key_id[:16]!r} signed it; no public key was "
+                f"it states that the key {key_id[:16]!r} signed it; no public key was "
                 "given to check that with",
             )
         case Signature(), _:

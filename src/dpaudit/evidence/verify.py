@@ -2,9 +2,9 @@
 
 Everything in the evidence that follows from something else is recomputed: the
 commitment from key and design, the coins from the key, the tally from guesses and
-coins, the bound from the tally; guesses are compared with the rules. Each failure says
-what is wrong. Whatever a file contains, verification ends with an answer and does not
-raise.
+coins, the bound from the tally; guesses are compared with the rules. Each failure
+states what is wrong. Whatever a file contains, verification ends with an answer and
+does not raise.
 
 What cannot be recomputed is listed as stated. This applies to guesses in part: that
 they were made, and about which canary, is stated; that they obey the rules, that their
@@ -430,7 +430,7 @@ def check_before(
         files: The folder with the score files, if the evidence names some.
 
     Raises:
-        InvalidInputError: A check fails; the message says which.
+        InvalidInputError: A check fails; the message names it.
     """
     _, envelope = open_envelope(sealed(evidence))
     checks = derived(evidence, envelope, None if files is None else Path(files))

@@ -183,8 +183,8 @@ def likely_accuracies(counts: Counts) -> NDArray[np.float64]:
 def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> GuessAccuracy:
     """Return the accuracy; its interval holds for all looks simultaneously."""
     if not made:
-        chance_level = Estimate(value=0.5, low=0.5, high=0.5)
-        return GuessAccuracy(accuracy=chance_level, guesses=0, typical=typical)
+        coin_flip = Estimate(value=0.5, low=0.5, high=0.5)
+        return GuessAccuracy(accuracy=coin_flip, guesses=0, typical=typical)
     limits = rate_limits(right, made, alpha=(1 - _CONFIDENCE) / looks)
     accuracy = _around(right / made, limits)
     return GuessAccuracy(accuracy=accuracy, guesses=made, typical=typical)

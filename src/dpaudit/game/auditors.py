@@ -152,8 +152,9 @@ def check_adjacency(pairs: Pairs, design: Design) -> None:
     if pairs.adjacency is not design.claim.adjacency:
         raise InvalidRunError(
             f"the pairs test {pairs.adjacency} adjacency, but the claim "
-            f"{design.claim} is for {design.claim.adjacency}; an epsilon for one says "
-            "nothing exact about the other, so claim and pairs must name the same"
+            f"{design.claim} is for {design.claim.adjacency}; an epsilon for one "
+            "implies nothing exact about the other, so claim and pairs must name the "
+            "same"
         )
 
 

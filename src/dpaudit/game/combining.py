@@ -246,7 +246,7 @@ def combine_runs(
         alpha = _one(
             {run.design.alpha for run in runs},
             "the runs were designed for alpha",
-            "say which holds for all of them together, alpha=...",
+            "specify which holds for all of them together, alpha=...",
         )
     _validate.error_level("alpha", alpha)
     test = _test(runs, claim, alpha)

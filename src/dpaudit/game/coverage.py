@@ -2,7 +2,7 @@
 
 A record is sampled, its gradient is computed, clipped and aggregated, noise is added,
 and the steps are accounted for; and some paths bypass all of that, such as a buffer
-that is never noised. An audit that checks one stage says nothing about the others. So
+that is never noised. An audit that checks one stage shows nothing about the others. So
 the result of a training audit contains its coverage: each stage was *tested with
 canaries* or *inspected*, with what was measured, or it was *not checked*, with what
 would check it.

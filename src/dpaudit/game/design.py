@@ -130,7 +130,7 @@ class Design(Document):
     def _check_points(self) -> None:
         if not self.rules.one_point or isinstance(self.claim, ApproxDP | PureDP):
             return
-        said = (
+        problem = (
             f"{type(self.rules).__name__} tests a claim at one point, and "
             f"{self.claim} is a whole curve"
         )
@@ -143,11 +143,12 @@ class Design(Document):
             )
         except InvalidInputError as error:
             raise InvalidInputError(
-                f"{said}; nor does it take a point of it ({error}): play by other rules"
+                f"{problem}; nor does it take a point of it ({error}): play by other "
+                "rules"
             ) from error
         raise InvalidInputError(
-            f"{said}; claim ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta) for "
-            "a delta of your choice"
+            f"{problem}; claim ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta) "
+            "for a delta of your choice"
         )
 
     @property

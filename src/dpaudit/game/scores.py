@@ -139,7 +139,7 @@ def reading_of_scores(
         truth = _derived(names, bits, design)
     else:
         truth = np.asarray(bits)
-        _check_coins(truth, names, design, said_independent=coins_were_independent)
+        _check_coins(truth, names, design, stated_independent=coins_were_independent)
     drawn = _tie_breaks(bits, design, tie_rng)
     tie_breaks = None
     if drawn is not None:
@@ -233,7 +233,7 @@ def _check_coins(
     names: NDArray[np.generic],
     design: Design,
     *,
-    said_independent: bool,
+    stated_independent: bool,
 ) -> None:
     rows = len(names)
     if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
@@ -242,7 +242,7 @@ def _check_coins(
             remedy=Remedy.DERIVE_COINS,
         )
     ones = int(np.count_nonzero(truth))
-    check_assigned(ones, design, said_independent=said_independent)
+    check_assigned(ones, design, stated_independent=stated_independent)
     _check_order(truth[np.argsort(names)])
 
 
@@ -269,7 +269,7 @@ def _hardly_fair(ones: int, coins: int) -> bool:
     return coins > 0 and bool(2 * np.exp(log_tails(more, coins, 0.0)[0]) < _UNFAIR)
 
 
-def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None:
+def check_assigned(ones: int, design: Design, *, stated_independent: bool) -> None:
     """Refuse a number of included canaries that contradicts the rules.
 
     Refused are coins that are unlikely to be fair or seem arranged, and, under
@@ -278,11 +278,11 @@ def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None
     Args:
         ones: How many were included.
         design: The design of the audit.
-        said_independent: Whether the user states that every canary had its own coin.
+        stated_independent: Whether the user states that every canary had its own coin.
     """
     rows = design.canaries
     if not design.rules.independent_coins:
-        if said_independent:
+        if stated_independent:
             raise InvalidRunError(
                 "a random half was included, or every canary had a coin of its own; it "
                 "cannot be both"
@@ -298,13 +298,14 @@ def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None
             f"{ones} of {rows} coins are ones, which fair coins do less than once in a "
             f"million times; the bound is for fair coins, one per canary. {_NEXT_TIME}"
         )
-    if abs(2 * ones - rows) <= rows % 2 and rows > 1 and not said_independent:
+    if abs(2 * ones - rows) <= rows % 2 and rows > 1 and not stated_independent:
         raise InvalidRunError(
-            f"exactly half of the coins are ones ({ones} of {rows}). Say how they were "
-            "assigned: {remedy}. If the canaries were not assigned at random (by date, "
-            "by source, members and non-members of a data set), nothing can be shown. "
+            f"exactly half of the coins are ones ({ones} of {rows}). State how they "
+            "were assigned: {remedy}. If the canaries were not assigned at random (by "
+            "date, by source, members and non-members of a data set), nothing can be "
+            "shown. "
             f"{_NEXT_TIME}",
-            remedy=Remedy.SAY_HOW,
+            remedy=Remedy.STATE_HOW,
         )
 
 

@@ -112,26 +112,26 @@ class Plot:
         across, up = self.x.share(x), self.y.share(y)
         return _LEFT + across * self._wide, self._base - up * self._high
 
-    def line(self, xs: Values, ys: Values, look: str) -> str:
+    def line(self, xs: Values, ys: Values, style: str) -> str:
         """Return a line through pairs of values."""
-        return svg.path(self._points(xs, ys), look)
+        return svg.path(self._points(xs, ys), style)
 
-    def area(self, xs: Values, ys: Values, look: str) -> str:
+    def area(self, xs: Values, ys: Values, style: str) -> str:
         """Return the area within pairs of values."""
-        return svg.area(self._points(xs, ys), look)
+        return svg.area(self._points(xs, ys), style)
 
-    def bar(self, low: float, high: float, value: float, look: str) -> str:
+    def bar(self, low: float, high: float, value: float, style: str) -> str:
         """Return a bar over an interval, from the bottom of the frame."""
         (left, top), (right, floor_) = self.at(low, value), self.at(high, self.y.low)
-        return svg.rect(left, top, right - left, floor_ - top, look)
+        return svg.rect(left, top, right - left, floor_ - top, style)
 
-    def dot(self, x: float, y: float, look: str) -> str:
+    def dot(self, x: float, y: float, style: str) -> str:
         """Return a mark at a pair of values."""
-        return svg.dot(*self.at(x, y), look)
+        return svg.dot(*self.at(x, y), style)
 
-    def level(self, y: float, look: str) -> str:
+    def level(self, y: float, style: str) -> str:
         """Return a line from left to right at one value."""
-        return self.line([self.x.low, self.x.high], [y, y], look)
+        return self.line([self.x.low, self.x.high], [y, y], style)
 
     def picture(self, marks: str, *, title: str, description: str) -> Picture:
         """Return a picture of grid, axis labels, and the marks within the frame."""

@@ -60,22 +60,22 @@ class Mark:
     words: str
 
     @classmethod
-    def line(cls, look: str, words: str) -> Self:
+    def line(cls, style: str, words: str) -> Self:
         """Return the legend entry of a line."""
         middle = svg.SAMPLE[1] / 2
-        sample = svg.path([(1, middle), (svg.SAMPLE[0] - 1, middle)], look)
+        sample = svg.path([(1, middle), (svg.SAMPLE[0] - 1, middle)], style)
         return cls(sample=sample, words=words)
 
     @classmethod
-    def area(cls, look: str, words: str) -> Self:
+    def area(cls, style: str, words: str) -> Self:
         """Return the legend entry of an area."""
-        sample = svg.rect(2, 1, svg.SAMPLE[0] - 4, svg.SAMPLE[1] - 2, look)
+        sample = svg.rect(2, 1, svg.SAMPLE[0] - 4, svg.SAMPLE[1] - 2, style)
         return cls(sample=sample, words=words)
 
     @classmethod
-    def dot(cls, look: str, words: str) -> Self:
+    def dot(cls, style: str, words: str) -> Self:
         """Return the legend entry of a mark at one point."""
-        sample = svg.dot(svg.SAMPLE[0] / 2, svg.SAMPLE[1] / 2, look)
+        sample = svg.dot(svg.SAMPLE[0] / 2, svg.SAMPLE[1] / 2, style)
         return cls(sample=sample, words=words)
 
 
@@ -152,7 +152,7 @@ class Figure:
             if x > _EDGE and x + room > self.picture.width - _EDGE:
                 x, y = _EDGE, y + _ROW
             parts.append(svg.placed(mark.sample, x, y - 12))
-            parts.append(svg.text(x + svg.SAMPLE[0] + 10, y, words, look="ink"))
+            parts.append(svg.text(x + svg.SAMPLE[0] + 10, y, words, style="ink"))
             x += room + 24
         return "".join(parts), y + 30
 

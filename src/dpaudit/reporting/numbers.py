@@ -112,9 +112,9 @@ def typeset(text: str) -> str:
     """Return a text with Greek letters for names such as epsilon, and powers of ten.
 
     Example:
-        >>> typeset("epsilon is 2 at delta = 1e-05, as noise_epsilon says").replace(
+        >>> typeset("epsilon is 2 at delta = 1e-05, by noise_epsilon").replace(
         ...     chr(160), "_")
-        'ε is 2 at δ_=_10⁻⁵, as noise_epsilon says'
+        'ε is 2 at δ_=_10⁻⁵, by noise_epsilon'
     """
     quoted = _APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
     quoted = quoted.replace(">=", "≥")

@@ -76,30 +76,30 @@ class _Kind:
 
     Attributes:
         words: The text of its legend.
-        look: The style class of the line.
+        style: The style class of the line.
         shape: Draws the marks of its points.
         points: Pairs of values.
     """
 
     words: str
-    look: str
+    style: str
     shape: Callable[[float, float, str], str]
     points: tuple[tuple[float, float], ...]
 
     def marks(self, plot: Plot) -> str:
         xs, ys = zip(*self.points, strict=True)
         shapes = [self.shape(*plot.at(*each), self._mark) for each in self.points]
-        return plot.line(xs, ys, self.look) + "".join(shapes)
+        return plot.line(xs, ys, self.style) + "".join(shapes)
 
     def mark(self) -> Mark:
-        line = Mark.line(self.look, self.words)
+        line = Mark.line(self.style, self.words)
         return Mark(
             sample=line.sample + self.shape(*_MIDDLE, self._mark), words=self.words
         )
 
     @property
     def _mark(self) -> str:
-        return f"{self.look}-mark"
+        return f"{self.style}-mark"
 
 
 def _plot(plan: Plan, most: Estimate | None) -> Plot:
@@ -143,7 +143,7 @@ def _level(plan: Plan, candidate: Candidate) -> float | None:
 def _known_limits(plan: Plan) -> list[tuple[str, float, str, str]]:
     """Return the limits that no audit exceeds, where they are known and finite.
 
-    Each has its look and the end of its line for the label: different ends, so that
+    Each has its style and the end of its line for the label: different ends, so that
     labels stay apart if the levels are close.
     """
     limits = (
@@ -151,19 +151,19 @@ def _known_limits(plan: Plan) -> list[tuple[str, float, str, str]]:
         ("true epsilon", plan.true_epsilon, "true-epsilon", "end"),
     )
     return [
-        (name, limit, look, end)
-        for name, limit, look, end in limits
+        (name, limit, style, end)
+        for name, limit, style, end in limits
         if limit is not None and isfinite(limit) and not _for_faults(plan)
     ]
 
 
 def _limits(plan: Plan, plot: Plot) -> str:
     parts = []
-    for name, limit, look, end in _known_limits(plan):
+    for name, limit, style, end in _known_limits(plan):
         x, y = plot.at(plot.x.low if end == "start" else plot.x.high, limit)
         words = typeset(f"{name} {plain(limit)}")
-        parts.append(plot.level(limit, look))
-        parts.append(svg.text(x, y - 6, words, anchor=end, look="limit"))
+        parts.append(plot.level(limit, style))
+        parts.append(svg.text(x, y - 6, words, anchor=end, style="limit"))
     return "".join(parts)
 
 
@@ -182,7 +182,7 @@ def _kinds(plan: Plan) -> list[_Kind]:
         (OneRun, "at once (exact)", "once", svg.square),
     )
     drawn = []
-    for kind, words, look, shape in kinds:
+    for kind, words, style, shape in kinds:
         points = {
             float(each.per_coordinate): level
             for each in plan.candidates
@@ -191,7 +191,7 @@ def _kinds(plan: Plan) -> list[_Kind]:
         }
         if points:
             line = _Kind(
-                words=words, look=look, shape=shape, points=tuple(points.items())
+                words=words, style=style, shape=shape, points=tuple(points.items())
             )
             drawn.append(line)
     return drawn

@@ -117,37 +117,37 @@ def group(content: str, *, left: float, top: float, width: float, height: float)
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
     """Return a straight line."""
     return (
         f'<line x1="{_at(x1)}" y1="{_at(y1)}" x2="{_at(x2)}" y2="{_at(y2)}" '
-        f'class="{look}"/>'
+        f'class="{style}"/>'
     )
 
 
-def path(points: Iterable[tuple[float, float]], look: str) -> str:
+def path(points: Iterable[tuple[float, float]], style: str) -> str:
     """Return a line through points."""
-    return f'<polyline points="{_list(points)}" class="line {look}"/>'
+    return f'<polyline points="{_list(points)}" class="line {style}"/>'
 
 
-def area(points: Iterable[tuple[float, float]], look: str) -> str:
+def area(points: Iterable[tuple[float, float]], style: str) -> str:
     """Return the area within a closed line."""
-    return f'<polygon points="{_list(points)}" class="{look}"/>'
+    return f'<polygon points="{_list(points)}" class="{style}"/>'
 
 
-def rect(x: float, y: float, width: float, height: float, look: str) -> str:
+def rect(x: float, y: float, width: float, height: float, style: str) -> str:
     """Return a rectangle; one of no width or less is not drawn."""
     if not (width > 0 and height > 0):
         return ""
     return (
         f'<rect x="{_at(x)}" y="{_at(y)}" width="{_at(width)}" height="{_at(height)}" '
-        f'class="{look}"/>'
+        f'class="{style}"/>'
     )
 
 
-def dot(x: float, y: float, look: str) -> str:
+def dot(x: float, y: float, style: str) -> str:
     """Return a mark at one point."""
-    return f'<circle cx="{_at(x)}" cy="{_at(y)}" r="5" class="{look}"/>'
+    return f'<circle cx="{_at(x)}" cy="{_at(y)}" r="5" class="{style}"/>'
 
 
 def bracket(low: float, high: float, y: float, *, half: float = 5.0) -> str:
@@ -157,14 +157,14 @@ def bracket(low: float, high: float, y: float, *, half: float = 5.0) -> str:
     )
 
 
-def square(x: float, y: float, look: str) -> str:
+def square(x: float, y: float, style: str) -> str:
     """Return a square mark at one point."""
-    return rect(x - 4.5, y - 4.5, 9, 9, look)
+    return rect(x - 4.5, y - 4.5, 9, 9, style)
 
 
-def diamond(x: float, y: float, look: str) -> str:
+def diamond(x: float, y: float, style: str) -> str:
     """Return a square mark on its corner, at one point."""
-    return area([(x - 8, y), (x, y - 8), (x + 8, y), (x, y + 8)], look)
+    return area([(x - 8, y), (x, y - 8), (x + 8, y), (x, y + 8)], style)
 
 
 def text(
@@ -174,13 +174,13 @@ def text(
     *,
     anchor: str = "start",
     turn: int = 0,
-    look: str = "",
+    style: str = "",
 ) -> str:
     """Return a text that starts, ends or is centred at a point."""
     turned = f' transform="rotate({turn} {_at(x)} {_at(y)})"' if turn else ""
-    looking = f' class="{look}"' if look else ""
+    styled = f' class="{style}"' if style else ""
     return (
-        f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}"{turned}{looking}>'
+        f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}"{turned}{styled}>'
         f"{_safe(words)}</text>"
     )
 
@@ -189,14 +189,14 @@ def lines(
     x: float,
     y: float,
     words: Sequence[str],
-    look: str,
+    style: str,
     *,
     apart: float,
     anchor: str = "start",
 ) -> str:
     """Return lines of text, the first at a point and the others below it."""
     return "".join(
-        text(x, y + i * apart, line, anchor=anchor, look=look)
+        text(x, y + i * apart, line, anchor=anchor, style=style)
         for i, line in enumerate(words)
     )
 

@@ -70,8 +70,8 @@ class Row:
             return _BAR_WIDTH * min(1.0, max(0.0, axis.share(value)))
 
         marks = [
-            svg.rect(at(low), 0, at(high) - at(low), _BAR_HEIGHT, look)
-            for low, high, look in self.parts()
+            svg.rect(at(low), 0, at(high) - at(low), _BAR_HEIGHT, style)
+            for low, high, style in self.parts()
         ]
         if self.known is not None:
             low, high = map(at, self.known)
@@ -132,7 +132,7 @@ def explanation_figure(explanation: Explanation) -> Figure:
     )
 
 
-def _end(name: str, level: float, leaves: str, meaning: str, look: str) -> Row:
+def _end(name: str, level: float, leaves: str, meaning: str, style: str) -> Row:
     """Return the row of the claim, or of the lower bound."""
     return Row(
         name=name,
@@ -141,7 +141,7 @@ def _end(name: str, level: float, leaves: str, meaning: str, look: str) -> Row:
         leaves=leaves,
         title=f"{name}: {leaves}",
         meaning=meaning,
-        end=look,
+        end=style,
     )
 
 
@@ -294,7 +294,7 @@ class _Drawn:
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "_Drawn":
         levels = _levels(rows)
-        # Beside infinity a tiny level should not look large.
+        # Beside infinity a tiny level should not appear large.
         least = 1.0 if inf in levels else 1e-3
         top = max([least, *(value for value in levels if isfinite(value))])
         return cls(
@@ -352,8 +352,8 @@ class _Drawn:
         if row.end == "bound":
             return svg.diamond(self._x(row.level), y, "ink") + words
         marks = [
-            svg.rect(self._x(a), y - _BAR / 2, self._x(b) - self._x(a), _BAR, look)
-            for a, b, look in row.parts()
+            svg.rect(self._x(a), y - _BAR / 2, self._x(b) - self._x(a), _BAR, style)
+            for a, b, style in row.parts()
         ]
         if inf in (row.before, row.level):
             marks.append(self._broken(y))
@@ -398,11 +398,11 @@ class _Drawn:
         )
         return "".join(
             [
-                svg.text(x, first, row.name, anchor="end", look="name"),
+                svg.text(x, first, row.name, anchor="end", style="name"),
                 svg.lines(x, first + 16, meaning, "small", apart=_LINE, anchor="end"),
                 *(
-                    svg.text(right, at, words, anchor="end", look=look)
-                    for right, at, words, look in columns
+                    svg.text(right, at, words, anchor="end", style=style)
+                    for right, at, words, style in columns
                     if words
                 ),
             ]

@@ -143,12 +143,12 @@ class FileColumn:
     name: str
     first: int = 1
 
-    def refuse(self, said: str, *, row: int | None = None) -> InvalidInputError:
+    def refuse(self, problem: str, *, row: int | None = None) -> InvalidInputError:
         """Return the error; ``row`` counts from 0 within the values being checked."""
         place = f"column {self.name!r}"
         if row is not None:
             place += f", row {self.first + row}"
-        return InvalidInputError(f"{self.path}, {place}: {said}")
+        return InvalidInputError(f"{self.path}, {place}: {problem}")
 
 
 def found(
@@ -177,7 +177,7 @@ def check_size(column: FileColumn, size: int) -> None:
     """Refuse a column that is too large, before any memory is allocated."""
     if size > MOST_BYTES:
         raise column.refuse(
-            f"it says that it takes {size:,} bytes, and no more than {MOST_BYTES:,} "
+            f"it declares {size:,} bytes, and no more than {MOST_BYTES:,} "
             "are read; divide the table",
         )
 
@@ -482,7 +482,7 @@ def _array(column: FileColumn, stream: IO[bytes], size: int, packed: int) -> Col
     check_size(column, declared)
     if head + declared != size:
         raise column.refuse(
-            f"it says that it takes {declared:,} bytes, and {max(0, size - head):,} "
+            f"it declares {declared:,} bytes, and {max(0, size - head):,} "
             "are there; is the file cut off?",
         )
     check_unpacked(column, declared, packed)

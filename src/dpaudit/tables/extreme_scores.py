@@ -58,7 +58,9 @@ class Tail:
             self.scores[1:], self.tie_breaks[1:], self.scores[:-1], self.tie_breaks[:-1]
         )
         if np.isnan(self.scores).any() or not np.all(higher):
-            raise InvalidInputError("the scores of a tail must rise, or their lots")
+            raise InvalidInputError(
+                "the scores of a tail must rise, or their tie-breaks"
+            )
 
     @classmethod
     def of(cls, parts: Iterable[Self]) -> Self:

@@ -84,7 +84,7 @@ def _rows(path: Path, file: parquet.ParquetFile) -> int:
     parts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if min(parts, default=0) < 0 or sum(parts) != metadata.num_rows:
         raise InvalidInputError(
-            f"{path} says that it has {metadata.num_rows} rows, and its parts say "
+            f"{path} declares {metadata.num_rows} rows, and its parts "
             f"{sum(parts)}; write it again"
         )
     return sum(parts)

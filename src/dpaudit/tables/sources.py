@@ -245,7 +245,7 @@ class ScoreLists:
             tie_breaks = TieBreaking.of(design, key)
         else:
             check_rows(rows, design)
-            check_assigned(ones, design, said_independent=coins_were_independent)
+            check_assigned(ones, design, stated_independent=coins_were_independent)
         check_scores(scores)
         reading = read_ranks(
             scores,
@@ -412,8 +412,8 @@ def read_score_table(path: str | Path, *, columns: ColumnNames = USUAL) -> Score
         columns: The names of its columns, if not ``id``, ``bit`` and ``score``.
 
     Raises:
-        InvalidInputError: The file does not hold such a table; the message says where,
-            and what to do.
+        InvalidInputError: The file does not hold such a table; the message names the
+            place, and what to do.
 
     Example:
         >>> from tempfile import TemporaryDirectory

@@ -85,7 +85,7 @@ Found: TypeAlias = ExtremeScores | Histogram
 
 @final
 class CoinTable:
-    """Looks up coins for ids in any order.
+    """Finds coins for ids in any order.
 
     ``Coins`` derives a block of 65,536 coins at a time. Canaries in random order access
     every block repeatedly, so derived blocks are cached, one bit per coin: a billion
@@ -147,7 +147,7 @@ class ScoreTally:
             raise InvalidInputError("a tally has as many ids as rows")
         if self.found.by_id and not self.ids:
             raise InvalidInputError(
-                "a tally without ids has no lots, nor a fingerprint"
+                "a tally without ids has no tie-breaks, nor a fingerprint"
             )
         if not _is_for(self.found, self.design, self.rows):
             raise InvalidInputError("the tally was not made for its design's rules")
@@ -213,7 +213,8 @@ def tally_scores(
         progress: Called with the number of rows read since the last call.
 
     Raises:
-        InvalidInputError: A file does not hold such a table; the message says where.
+        InvalidInputError: A file does not hold such a table; the message names the
+            place.
         InvalidRunError: The table makes the audit invalid: an id is unknown or appears
             twice, or a bit is not the key's coin.
     """
@@ -426,7 +427,7 @@ def conclude_scores(
         _check_ids(whole.ids, whole.rows, int(whole.salt[:16], 16))
     if whole.commitment is None:
         check_assigned(
-            whole.ones, whole.design, said_independent=coins_were_independent
+            whole.ones, whole.design, stated_independent=coins_were_independent
         )
     reading, ties = _reading(whole)
     return judge(

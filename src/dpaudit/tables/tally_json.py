@@ -48,7 +48,7 @@ def tally_from_json(text: str) -> ScoreTally:
     """Return the tally that a JSON document holds.
 
     Raises:
-        InvalidInputError: It is not a valid tally; the message says what is wrong.
+        InvalidInputError: It is not a valid tally; the message names what is wrong.
     """
     plain = _canonical.document(_canonical.parsed(text), TALLY_FORMAT)
     _canonical.object_of(plain, TALLY_FORMAT, _FIELDS)

@@ -192,7 +192,7 @@ class Calling:
             places = len(row.numbers) + len(row.texts) + row.left_out
             raise InvalidInputError(
                 f"the output has {places} places and {places - row.left_out} are "
-                f"looked at (up to {PLACES} numbers and as many texts), so a leak in "
+                f"read (up to {PLACES} numbers and as many texts), so a leak in "
                 "the others would pass; return fewer, or allow it with "
                 "allow_unseen=True: the result then names them"
             )

@@ -109,7 +109,7 @@ def check_adapter(
             is refused.
 
     Raises:
-        ConformanceError: It does not conform; the message says how.
+        ConformanceError: It does not conform; the message explains how.
     """
     _validate.positive("noise", noise)
     _validate.error_level("false_alarm", false_alarm)
@@ -219,8 +219,8 @@ def _check_faulty(name: str, trained: Trained) -> None:
     real = " Is the real records' part taken off?" * known
     if not result.refuted:
         raise ConformanceError(
-            f"{name}: a training with {_TOO_LITTLE:g} times the claimed noise is not "
-            f"refuted (p = {result.p_value:.2g}"
+            f"{name}: a training run with {_TOO_LITTLE:g} times the claimed noise is "
+            f"not refuted (p = {result.p_value:.2g}"
             f"{'; ' * bool(result.reason)}{result.reason}): do the guesses follow what "
             "was seen, can the design refute the claim at all, or does its claim "
             f"follow the noise of the training?{real}"

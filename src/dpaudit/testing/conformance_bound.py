@@ -124,23 +124,23 @@ class _Table(Generic[R]):
         self._values: NDArray[np.float64] = np.array(values)
         again = self._ask(self._outcomes[-1])
         if again != values[-1]:
-            raise self._error("says something else when asked again", -1)
+            raise self._error("returns another value when asked again", -1)
 
     def check_silence(self) -> None:
         loud = np.flatnonzero(self._game.silent() & (self._values > 0))
         if len(loud):
             raise self._error(
-                "must say 0 where guesses are no better than chance", int(loud[-1])
+                "must be 0 where guesses are no better than chance", int(loud[-1])
             )
         if self._delta == 0 and self._values[-1] == 0:
-            raise self._error("says 0 though every guess is right", -1)
+            raise self._error("is 0 though every guess is correct", -1)
 
     def check_order(self) -> None:
         for less, more in self._game.better():
             if self._values[more] < self._values[less] - _EPSILON_ROUNDING:
                 raise self._error(
-                    f"says less, {self._values[more]:.6g}, when one more guess is "
-                    f"right, {self._outcomes[more]!r}",
+                    f"is smaller, {self._values[more]:.6g}, when one more guess is "
+                    f"correct, {self._outcomes[more]!r}",
                     less,
                 )
 
@@ -169,8 +169,8 @@ class _Table(Generic[R]):
                 if probability > self._alpha * (1 + _ROUNDING):
                     raise self._error(
                         f"is wrong too often: of a mechanism that is ({epsilon:.6g}, "
-                        f"{self._delta:g})-DP and no worse ({what}) it says more than "
-                        f"that with chance {probability:.6g}, where {self._alpha:g} is "
+                        f"{self._delta:g})-DP and no worse ({what}) it is above that "
+                        f"with probability {probability:.6g}, where {self._alpha:g} is "
                         "allowed",
                         int(np.flatnonzero(wrong)[0]),
                     )
@@ -210,14 +210,14 @@ class _Table(Generic[R]):
         _check_carried(self._bound, bound, delta=self._delta, alpha=self._alpha)
         if not (isfinite(bound.epsilon_lower) and bound.epsilon_lower >= 0):
             raise ConformanceError(
-                f"{self._bound!r} must say a finite epsilon, 0 or more, got "
+                f"{self._bound!r} must be a finite epsilon, 0 or more, got "
                 f"epsilon_lower={bound.epsilon_lower!r} for {outcome!r}"
             )
         return float(bound.epsilon_lower)
 
     def _error(self, what: str, outcome: int) -> ConformanceError:
         return ConformanceError(
-            f"{self._bound!r} {what}. It says {self._values[outcome]:.6g} for "
+            f"{self._bound!r} {what}. It is {self._values[outcome]:.6g} for "
             f"{self._outcomes[outcome]!r} at delta = {self._delta:g}, alpha = "
             f"{self._alpha:g}, in {self._game!r}"
         )
@@ -229,7 +229,7 @@ def _check_carried(
     """Check that the bound carries what is needed to interpret its number."""
     if (lower.delta, lower.alpha) != (delta, alpha):
         raise ConformanceError(
-            f"{bound!r} was asked for {delta=}, {alpha=} and says that it used "
+            f"{bound!r} was asked for {delta=}, {alpha=} and states that it used "
             f"delta={lower.delta!r}, alpha={lower.alpha!r}"
         )
     if not (lower.method and lower.reference):
@@ -254,5 +254,5 @@ def _check_refusals(bound: HasEpsilonLower[R], outcome: R, delta: float) -> None
             continue
         raise ConformanceError(
             f"{bound!r} must refuse delta={bad_delta!r}, alpha={bad_alpha!r} with an "
-            f"InvalidInputError, or another ValueError, and says {lower}"
+            f"InvalidInputError, or another ValueError, and states {lower}"
         )

@@ -380,7 +380,7 @@ def _publishing(
         probability = min(1.0, canaries * delta / k)
         distribution = probability * knowing(k) + (1 - probability) * response
         yield (
-            f"publishing {k} of {canaries} coins, chance {probability:.3g}",
+            f"publishing {k} of {canaries} coins, probability {probability:.3g}",
             distribution,
         )
 

@@ -51,7 +51,7 @@ from dpaudit.stats.binomial import log_tails
 from dpaudit.testing.conformance_games import Conformance
 
 __all__ = [
-    "StatedChances",
+    "StatedProbabilities",
     "check_guesser",
 ]
 
@@ -65,7 +65,7 @@ Answers: TypeAlias = Callable[[Submission], Signs]
 
 
 @final
-class StatedChances:
+class StatedProbabilities:
     """Bets against stated probabilities, band by band."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ def check_guesser(
             refused.
 
     Raises:
-        ConformanceError: It does not conform; the message says how.
+        ConformanceError: It does not conform; the message explains how.
 
     Example:
         >>> from dpaudit import OneRun
@@ -161,7 +161,7 @@ def check_guesser(
         ...     rng=np.random.default_rng(0),
         ... ))
         Everyone(mechanism=LocalLaplace(epsilon=1.0)) conforms:
-        - says the same of the same output, and leaves it as it was
+        - guesses the same from the same output, and leaves it as it was
         - obeys the rules, OneRun(guesses=100)
         - knows no coin that the output does not tell
     """
@@ -169,7 +169,7 @@ def check_guesser(
     _validate.error_level("false_alarm", false_alarm)
     check_pairs(pairs, design)
     table = _Table(guesser, mechanism, pairs, design, rng)
-    revealed, stated = _OtherCoins(), StatedChances()
+    revealed, stated = _OtherCoins(), StatedProbabilities()
     for _ in range(games):
         game, shown = table.deal()
         transcript = table.play(game, shown)
@@ -185,7 +185,7 @@ def check_guesser(
 def _checked(rules: Rules) -> tuple[str, ...]:
     states = ["is correct as often as it states"]
     return (
-        "says the same of the same output, and leaves it as it was",
+        "guesses the same from the same output, and leaves it as it was",
         f"obeys the rules, {rules!r}",
         "knows no coin that the output does not tell",
         *([] if rules.stated_odds(np.empty(0)) is None else states),
@@ -266,7 +266,7 @@ class _Table:
 
     def _other(self, where: str) -> ConformanceError:
         return ConformanceError(
-            f"{self._guesser!r} says something else of the same output when asked "
+            f"{self._guesser!r} guesses differently from the same output when asked "
             f"again ({where}): it must go by the output and by the coins revealed "
             "before, and by nothing else"
         )

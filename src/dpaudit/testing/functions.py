@@ -61,7 +61,7 @@ from dpaudit.testing.guesser_selection import (
     choose,
     graded,
 )
-from dpaudit.testing.guessers import LEARNERS, LOOKED_AT, Learner, Scorer
+from dpaudit.testing.guessers import FEATURES_USED, LEARNERS, Learner, Scorer
 
 __all__ = [
     "Budget",
@@ -93,9 +93,9 @@ class FunctionResult:
         guesser: The kind of guesser, a key of ``LEARNERS``.
         calls: How many calls were learned from; ``Calls(calls=...)`` with this number
             and the same key repeats the audit.
-        caught: The epsilon of the least planted leak that the audit would detect with
-            probability 0.9: in a copy that reveals its input in one place of its
-            output, as randomised response does.
+        detectable_epsilon: The epsilon of the least planted leak that the audit would
+            detect with probability 0.9: in a copy that reveals its input in one place
+            of its output, as randomised response does.
         unseen: The parts of outputs that were not inspected, each in a few words; a
             leak there would not be detected.
     """
@@ -104,7 +104,7 @@ class FunctionResult:
     transcript: Transcript
     guesser: str
     calls: int
-    caught: float
+    detectable_epsilon: float
     unseen: tuple[str, ...] = ()
 
     @property
@@ -150,14 +150,15 @@ class FunctionResult:
         design, (right, _) = self.audit.design, self.audit.reading.correct_and_guesses()
         return (
             f"Of {design.guesses} guesses about {design.canaries} calls {right} were "
-            f"correct, made from {LOOKED_AT[self.guesser]}."
+            f"correct, made from {FEATURES_USED[self.guesser]}."
         )
 
     def strength(self) -> str:
         """Return in words which leak the audit would detect in what it inspected."""
         where = " that was checked" if self.unseen else ""
+        least = ceil(1000 * self.detectable_epsilon) / 1000
         return (
-            f"A planted leak of epsilon = {ceil(1000 * self.caught) / 1000:g} would be "
+            f"A planted leak of epsilon = {least:g} would be "
             f"detected with probability {POWER:g} if it shows in one place of the "
             f"output{where}: a value there that reveals the input as often as "
             "randomised response of that epsilon does. Noise that is too small shows "
@@ -255,7 +256,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         transcript=transcript,
         guesser=choice.name,
         calls=len(table),
-        caught=choice.caught,
+        detectable_epsilon=choice.detectable_epsilon,
         unseen=not_seen,
     )
 
@@ -266,7 +267,7 @@ def _must_see(table: FeatureTable, aim: Aim) -> None:
     if aim.must_catch is not None and hidden:
         raise InvalidRunError(
             f"a leak of epsilon = {aim.must_catch:g} must be caught, and could hide in "
-            f"what is not looked at: {'; '.join(hidden)}; return the values "
+            f"what is not read: {'; '.join(hidden)}; return the values "
             "themselves, fewer of them if they are too many, or leave must_catch out"
         )
 
@@ -355,7 +356,7 @@ def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:
             notes={
                 "guesser": choice.name,
                 "calls_learned_from": calls,
-                "caught_epsilon": choice.caught,
+                "detectable_epsilon": choice.detectable_epsilon,
             }
         ),
     )

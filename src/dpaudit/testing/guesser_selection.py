@@ -125,7 +125,7 @@ class Aim:
         """Return the p-value of the claim."""
         return self.bound.judge_claim(counts, self.claim, alpha=self.alpha).p_value
 
-    def caught(self, *, canaries: int, guesses: int) -> float | None:
+    def detectable_epsilon(self, *, canaries: int, guesses: int) -> float | None:
         """Return the epsilon of the least detectable planted leak; None if none is."""
         return _caught(self, canaries, guesses)
 
@@ -216,7 +216,7 @@ def _must_fit(calls: int, width: int) -> None:
     if width > 2 * WIDEST and calls * width > _MOST_WIDE_VALUES:
         raise InvalidInputError(
             f"{calls} calls with outputs of {width} places each are more than can be "
-            f"looked at; with calls={_MOST_WIDE_VALUES // width} all places are, or "
+            f"read; with calls={_MOST_WIDE_VALUES // width} all places are, or "
             "return fewer places"
         )
 
@@ -266,8 +266,8 @@ def _least_calls(aim: Aim) -> int:
     epsilon = float(aim.claim.points()[0].max())
     calls = max(60, ceil(-_SPARE_CALLS * log(aim.alpha) / log1p(exp(-epsilon))))
     while aim.must_catch is not None and calls < _MOST_CALLS:
-        caught = aim.caught(canaries=calls, guesses=calls)
-        if caught is not None and caught <= aim.must_catch:
+        detectable = aim.detectable_epsilon(canaries=calls, guesses=calls)
+        if detectable is not None and detectable <= aim.must_catch:
             break
         calls += ceil(calls / 4)
     return min(_MOST_CALLS, calls)
@@ -282,13 +282,14 @@ class Choice:
         name: The kind of guesser.
         canaries: How many calls will be audited.
         guesses: How many of them will be guessed.
-        caught: The epsilon of the least planted leak that would be detected.
+        detectable_epsilon: The epsilon of the least planted leak that would be
+            detected.
     """
 
     name: str
     canaries: int
     guesses: int
-    caught: float
+    detectable_epsilon: float
 
 
 @final
@@ -331,13 +332,15 @@ def choose(
         for option in _options(name, graded(scores), bits, calls)
     ]
     for option in _ranked(options, aim):
-        caught = aim.caught(canaries=option.canaries, guesses=option.guesses)
-        if caught is not None and caught <= (aim.must_catch or inf):
+        detectable = aim.detectable_epsilon(
+            canaries=option.canaries, guesses=option.guesses
+        )
+        if detectable is not None and detectable <= (aim.must_catch or inf):
             return Choice(
                 name=option.name,
                 canaries=option.canaries,
                 guesses=option.guesses,
-                caught=caught,
+                detectable_epsilon=detectable,
             )
     raise InvalidRunError(_too_few(calls, aim))
 
@@ -421,8 +424,8 @@ def _quick_bound(option: _Option, alpha: float) -> float:
 
 
 def _too_few(calls: int, aim: Aim) -> str:
-    caught = aim.caught(canaries=calls, guesses=calls)
-    if caught is None:
+    detectable = aim.detectable_epsilon(canaries=calls, guesses=calls)
+    if detectable is None:
         return (
             f"{calls} calls cannot refute {aim.claim} at alpha = {aim.alpha:.3g}, "
             "even if every guess is correct, so this test could not fail; allow "
@@ -430,7 +433,7 @@ def _too_few(calls: int, aim: Aim) -> str:
         )
     return (
         f"{calls} calls are too few to detect a leak of epsilon = {aim.must_catch:g} "
-        f"with probability {POWER:g} (from {caught:.3g} on they would); allow more "
+        f"with probability {POWER:g} (from {detectable:.3g} on they would); allow more "
         "with seconds=... or calls=..., or ask for less with must_catch=..."
     )
 
@@ -438,6 +441,6 @@ def _too_few(calls: int, aim: Aim) -> str:
 def _enough(calls: int, aim: Aim) -> str:
     """Return in words how many calls could refute the claim, to a factor of two."""
     for more in (calls << power for power in range(1, 12)):
-        if aim.caught(canaries=more, guesses=more) is not None:
+        if aim.detectable_epsilon(canaries=more, guesses=more) is not None:
             return f"about {more}"
     return "many more"

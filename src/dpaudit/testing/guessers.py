@@ -39,12 +39,12 @@ from dpaudit.game.learned_log_odds import LearnedLogOdds, fit_log_odds
 from dpaudit.game.pairs import Pairs
 from dpaudit.testing.features import Bits, FeatureTable
 
-__all__ = ["LEARNERS", "LOOKED_AT", "Learner", "Scorer"]
+__all__ = ["FEATURES_USED", "LEARNERS", "Learner", "Scorer"]
 
 _BINS = 32
 _PRIOR = 0.5  # pseudo-count of every value with either coin
 _MOST_BITWISE = 4  # most numbers of an output for a regression on 64 bits each
-_CHANCE_DEVIATIONS = 2.5  # standard deviations; a column that differs less is left out
+_RANDOM_DEVIATIONS = 2.5  # standard deviations; a column that differs less is left out
 _MOST_SUMMED_PLACES = 16  # up to so many places, no leak is lost in their sum
 _MOST_COLUMNS = 64  # places that are counted one by one: those that differ most
 _VALUES_SCREENED = 250_000  # values that these places are chosen by,
@@ -105,7 +105,7 @@ def _count(
     # Columns that may differ by chance only add noise to the sum; one is always kept.
     first = max(best, key=lambda j: counted[j][2])
     columns = np.sort(
-        [j for j in best if j == first or counted[j][2] > _CHANCE_DEVIATIONS]
+        [j for j in best if j == first or counted[j][2] > _RANDOM_DEVIATIONS]
     )
     return Counted(
         keys=keys,
@@ -378,7 +378,7 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
     }
 )
 
-LOOKED_AT: Mapping[str, str] = MappingProxyType(
+FEATURES_USED: Mapping[str, str] = MappingProxyType(
     {
         "values": "how often each output occurs",
         "parts": "how often each part of the output occurs",

@@ -190,8 +190,8 @@ class Enumeration:
                 at least one guess for every output that can occur.
 
         Example:
-            >>> told = Enumeration(table=[[1, 0], [0, 1]])
-            >>> told.efficacy_of([[-1], [1]])
+            >>> table = Enumeration(table=[[1, 0], [0, 1]])
+            >>> table.efficacy_of([[-1], [1]])
             1.0
         """
         made = np.asarray(guesses, np.int64)
@@ -216,8 +216,8 @@ class Enumeration:
         It is the largest over elements and both orders of the two distributions.
 
         Example:
-            >>> told = Enumeration(table=[[0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
-            >>> told.delta_at(3.0)
+            >>> table = Enumeration(table=[[0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
+            >>> table.delta_at(3.0)
             0.5
         """
         _validate.nonnegative("epsilon", epsilon)

@@ -50,8 +50,8 @@ _REASONS = {
     "elements": "the {guesses} elements guessed are not all as exposed as the one "
     "exposed most",
     "guessing": "the guesser is correct less often than the best one",
-    "exposure": "interference, outputs, elements and the guesser, which cannot be told "
-    "apart without a model of the mechanism",
+    "exposure": "interference, outputs, elements and the guesser, which cannot be "
+    "separated without a model of the mechanism",
     "statistics": "a bound from {guesses} guesses must allow for luck",
 }
 _REASONS_NOTHING_LEFT = {

@@ -101,8 +101,8 @@ class Levels:
 
         Example:
             >>> from dpaudit.mechanisms.table import FiniteTable
-            >>> told = FiniteTable(rows=np.array([[0.75, 0.25], [0.25, 0.75]]))
-            >>> found = levels(told, elements=1)
+            >>> table = FiniteTable(rows=np.array([[0.75, 0.25], [0.25, 0.75]]))
+            >>> found = levels(table, elements=1)
             >>> print(found.efficacy, found.as_epsilon(found.efficacy))
             0.75 1.099
         """

@@ -139,8 +139,8 @@ def _checked(distribution: NDArray[np.float64], guesses: int) -> NDArray[np.floa
     distribution = np.asarray(distribution, np.float64)
     if distribution.shape != (guesses + 1,):
         raise InvalidInputError(
-            f"the law of the number right among guesses={guesses} has {guesses + 1} "
-            f"chances, got shape {distribution.shape}"
+            f"the distribution of correct guesses among guesses={guesses} has "
+            f"{guesses + 1} probabilities, got shape {distribution.shape}"
         )
     if not (np.all(distribution >= 0) and abs(distribution.sum() - 1) < 1e-6):
         raise InvalidInputError(

@@ -232,12 +232,14 @@ class BatchSampling:
             return (not_checked(Stage.SAMPLING, "sampling.no_batch"),), ()
         wrong = [*self._turns_missed(separation, most)]
         steps = len(self._sizes)
-        chances = min(-(-steps // separation), steps if most is None else most)
+        opportunities = min(-(-steps // separation), steps if most is None else most)
         in_turn = separation > 1 or most is not None
         check = self._check(rate, separation, counted=in_turn)
         if self.records is not None and rate < 1:
             tests = self.tests(
-                rate, steady=steady is not False, chances=chances if in_turn else None
+                rate,
+                steady=steady is not False,
+                opportunities=opportunities if in_turn else None,
             )
             groups = tests.get("groups")
             if steady is None and groups is not None and groups.failed(share):
@@ -304,29 +306,29 @@ class BatchSampling:
         yield from (each.fault(share) for each in failed.values())
 
     def tests(
-        self, rate: float, *, steady: bool = True, chances: int | None = None
+        self, rate: float, *, steady: bool = True, opportunities: int | None = None
     ) -> dict[str, _Tested]:
         """Return the applicable tests, by name.
 
         Args:
             rate: As in ``found``.
             steady: Likewise.
-            chances: In how many batches each record may be, if that is not all.
+            opportunities: In how many batches each record may be, if that is not all.
         """
         sizes, records = np.array(self._sizes), self.records
         assert records is not None
-        every = len(sizes) if chances is None else chances
+        every = len(sizes) if opportunities is None else opportunities
         tests = {
             "repeated": self._repeated(sizes, rate),
             "rate": _too_often(int(sizes.sum()), records * every, rate),
             "favoured": self._favoured(rate, every, records),
         }
-        if chances is None:
+        if opportunities is None:
             tests |= {
                 "sticky": self._sticky(rate, records),
                 "apart": self._apart_test(sizes, records),
             }
-        if steady and chances is None:
+        if steady and opportunities is None:
             tests |= _size_tests(sizes, records, rate)
             tests["turns"] = self._turns(rate, records)
         return tests

@@ -98,7 +98,7 @@ def trust(
         >>> rng = np.random.default_rng(0)
         >>> distribution = Poisson(rate=0.5).distribution(1)
         >>> total = 10 * rng.integers(0, 2, 500) + 20 * rng.normal(size=500)
-        >>> rows = np.outer(total - 5, [0.0, 0.025])  # about what such totals say
+        >>> rows = np.outer(total - 5, [0.0, 0.025])  # about what such totals imply
         >>> trust(rows, total, noise=20.0, steps=20, distribution=distribution).mean()
         np.float64(1.0)
         >>> loud = total + 60 * rng.normal(size=500)
@@ -275,10 +275,10 @@ class _Part:
         self._before: Floats | None = None
         self._choose(repeats=False)
 
-    def observe(self, now: Floats, told: Floats | None) -> None:
+    def observe(self, now: Floats, given_scale: Floats | None) -> None:
         self._steps += 1
-        if told is not None:
-            self._add_scaled(now, told)
+        if given_scale is not None:
+            self._add_scaled(now, given_scale)
         elif self._steps == 1:
             self._before = now.copy()
         elif self._steps == 2:

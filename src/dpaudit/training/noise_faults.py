@@ -187,7 +187,9 @@ def _two_sided(low: _Values, high: _Values) -> _Floats:
     return np.asarray(np.minimum(1.0, 2 * np.minimum(low, high)))
 
 
-def scale_chance(squares: _Values, count: _Values, rounding: _Values = 0.0) -> _Floats:
+def scale_p_values(
+    squares: _Values, count: _Values, rounding: _Values = 0.0
+) -> _Floats:
     """Return the p-value of a sum of squares of standard normals: chi-squared.
 
     Args:
@@ -199,7 +201,7 @@ def scale_chance(squares: _Values, count: _Values, rounding: _Values = 0.0) -> _
     return _two_sided(special.chdtr(count, high), special.chdtrc(count, low))
 
 
-def bare_chance(
+def bare_p_values(
     own: _Values, past: _Values, count: _Values, rounding: _Values = 0.0
 ) -> _Floats:
     """Return the probability of so small a sum of squares of what a step added.
@@ -218,7 +220,7 @@ def _ends(squares: _Values, rounding: _Values) -> tuple[_Floats, _Floats]:
     return np.square(np.maximum(length - off, 0.0)), np.square(length + off)
 
 
-def inside_chance(surely: float, count: float, perhaps: float | None = None) -> float:
+def inside_p_value(surely: float, count: float, perhaps: float | None = None) -> float:
     """Return the p-value of a number of values within the quartiles: binomial.
 
     Args:
@@ -232,7 +234,7 @@ def inside_chance(surely: float, count: float, perhaps: float | None = None) -> 
     return float(_two_sided(below, above))
 
 
-def largest_chance(least: float, count: float, most: float | None = None) -> float:
+def largest_p_value(least: float, count: float, most: float | None = None) -> float:
     """Return the p-value of the largest absolute value of standard normals.
 
     Args:
@@ -247,13 +249,13 @@ def largest_chance(least: float, count: float, most: float | None = None) -> flo
     return float(_two_sided(np.exp(count * high), -np.expm1(count * low)))
 
 
-def mean_chance(sums: _Values, count: _Values, rounding: _Values = 0.0) -> _Floats:
+def mean_p_values(sums: _Values, count: _Values, rounding: _Values = 0.0) -> _Floats:
     """Return the p-value of a sum of standard normals: normal."""
     size = np.abs(sums) / np.sqrt(count) - np.sqrt(rounding)
     return np.asarray(2 * special.ndtr(-np.maximum(size, 0.0)))
 
 
-def cosine_chance(cosine: _Values, places: _Values) -> _Floats:
+def cosine_p_value(cosine: _Values, places: _Values) -> _Floats:
     """Return the probability of a larger cosine, of either sign, of normal vectors.
 
     The vectors are independent and isotropic, and may differ in scale. Rounding to
@@ -280,11 +282,11 @@ class _Tested:
     which: _Places
     sizes: _Floats  # how many values each has
     values: _Floats
-    chances: _Floats
+    p_values: _Floats
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
-        return np.asarray(self.chances <= FALSE_POSITIVE_RATE)
+        return np.asarray(self.p_values <= FALSE_POSITIVE_RATE)
 
 
 def _summed(by: _Places, *totals: _Floats) -> tuple[_Places, list[_Floats]]:
@@ -323,13 +325,13 @@ def _scales(
     if steps is not None:
         whole, error = steps.squares.sum(), steps.rounding.sum()
         values = np.float64(len(steps.numbers) * len(groups))
-    own = _corrected(scale_chance(sums, sizes, off), len(which))
-    together = _corrected(scale_chance(whole, values, error), 1)
+    own = _corrected(scale_p_values(sums, sizes, off), len(which))
+    together = _corrected(scale_p_values(whole, values, error), 1)
     if together <= FALSE_POSITIVE_RATE:
         common = whole / values
         apart = np.ones(1)
         if common:
-            apart = scale_chance(sums / common, sizes, off / common)
+            apart = scale_p_values(sums / common, sizes, off / common)
         if (own > FALSE_POSITIVE_RATE).all() or (
             _corrected(apart, len(which)) > FALSE_POSITIVE_RATE
         ).all():
@@ -338,14 +340,14 @@ def _scales(
     return _Tested(which, sizes, np.sqrt(sums / sizes), own)
 
 
-def _step_chances(steps: Steps, places: int, scale: float = 1.0) -> _Floats:
+def _step_p_values(steps: Steps, places: int, scale: float = 1.0) -> _Floats:
     """Return the p-value of each step's sum of squares if all have this variance."""
     squares, own, past, rounding = (
         part / scale for part in (steps.squares, steps.own, steps.past, steps.rounding)
     )
-    p_values = scale_chance(squares, places, rounding)
+    p_values = scale_p_values(squares, places, rounding)
     if steps.correlated:
-        p_values = np.minimum(p_values, bare_chance(own, past, places, rounding))
+        p_values = np.minimum(p_values, bare_p_values(own, past, places, rounding))
     return _corrected(p_values, _step_comparisons(steps))
 
 
@@ -359,8 +361,8 @@ def _odd_steps(seen: NoiseSeen) -> NDArray[np.bool_]:
     common = float(steps.squares.mean()) / places
     if not common:
         return np.zeros(len(steps.numbers), bool)
-    odd = _step_chances(steps, places) <= FALSE_POSITIVE_RATE
-    odd &= _step_chances(steps, places, common) <= FALSE_POSITIVE_RATE
+    odd = _step_p_values(steps, places) <= FALSE_POSITIVE_RATE
+    odd &= _step_p_values(steps, places, common) <= FALSE_POSITIVE_RATE
     # Coordinates that share noise make steps differ in length. Steps that differ do
     # not make coordinates alike once every step is scaled to one length.
     lengths = np.sqrt(np.square(seen.rows, dtype=np.float64).sum(1, keepdims=True))
@@ -385,11 +387,11 @@ def detectable_step(seen: NoiseSeen) -> float:
 def _means(by: _Places, totals: _Floats, *, free: bool = False) -> _Tested:
     """Test the mean of each coordinate or parameter, at any scale if ``free``."""
     which, (sizes, sums, squares, rounding) = _summed(by, *totals[:4])
-    p_values = mean_chance(sums, sizes, rounding)
+    p_values = mean_p_values(sums, sizes, rounding)
     if free:
         cosines = np.abs(sums) / np.sqrt(np.where(squares > 0, squares * sizes, 1.0))
         cosines = np.maximum(cosines - _angle(rounding, squares), 0.0)
-        p_values = cosine_chance(cosines, np.maximum(sizes, 3))
+        p_values = cosine_p_value(cosines, np.maximum(sizes, 3))
         p_values = np.where(sizes > 2, p_values, 1.0)
     return _Tested(which, sizes, sums / sizes, _corrected(p_values, len(which)))
 
@@ -398,8 +400,8 @@ def _shape(totals: _Floats) -> _Findings:
     """Report too few or too many values near 0, or an implausible largest value."""
     count, surely, perhaps = (totals[row].sum() for row in (0, 4, 5))
     least, most = totals[6].max(), totals[7].max()
-    halves = float(_corrected(inside_chance(surely, count, perhaps), 1))
-    ends = float(_corrected(largest_chance(least, count, most), 1))
+    halves = float(_corrected(inside_p_value(surely, count, perhaps), 1))
+    ends = float(_corrected(largest_p_value(least, count, most), 1))
     if min(halves, ends) > FALSE_POSITIVE_RATE:
         return ()
     inside, largest = (surely + perhaps) / 2, (least + most) / 2
@@ -425,13 +427,13 @@ class AlikeRows:
     pair: _Places  # the two most similar rows, the later first
     places: int = 0  # of each row; 0 if there was nothing to compare
     cosine: float = 0.0
-    chance: float = 1.0  # corrected p-value of the cosine
+    p_value: float = 1.0  # corrected p-value of the cosine
     one_sign: float = 0.0  # 1 if all significant cosines share a sign, 0 if half do
 
     @property
     def found(self) -> bool:
         """Whether two rows are more similar than chance explains."""
-        return self.chance <= FALSE_POSITIVE_RATE
+        return self.p_value <= FALSE_POSITIVE_RATE
 
     @property
     def kept(self) -> NDArray[np.bool_]:
@@ -476,12 +478,12 @@ def _compare(rows: _Rows, places: int, slack: _Values = 0.0) -> AlikeRows:
         same &= beyond
         again = np.flatnonzero(same.any(1))
         first[used[start + again]] = used[same[again].argmax(1)]
-    chance = cosine_chance(max(largest, 0.0), places)
+    p_value = cosine_p_value(max(largest, 0.0), places)
     return AlikeRows(
         places=places,
         pair=used[pair],
         cosine=cosine,
-        chance=float(_corrected(chance, count)),
+        p_value=float(_corrected(p_value, count)),
         one_sign=abs(int(signs[0] - signs[1])) / max(int(signs.sum()), 1),
         first=first,
     )
@@ -531,7 +533,7 @@ def found(
         _means(groups, totals),
         _means(at_each, totals),
     )
-    by_step = _step_chances(seen.steps, len(groups)) <= FALSE_POSITIVE_RATE
+    by_step = _step_p_values(seen.steps, len(groups)) <= FALSE_POSITIVE_RATE
     alarm = steps.found or coordinates.found or _shape(totals) or by_step.any()
     if not (alarm or any(test.wrong.any() for test in tests)):
         return (), ()
@@ -566,7 +568,7 @@ def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findin
     steps, coordinates = likely(_evened(left) if free else left, slack)
     # If both are correlated, the cause is the one with one sign, then the smaller p.
     by_steps, by_coordinates = (
-        (not pairs.found, round(1 - pairs.one_sign), pairs.chance)
+        (not pairs.found, round(1 - pairs.one_sign), pairs.p_value)
         for pairs in (steps, coordinates)
     )
     alike: _Findings = ()
@@ -603,7 +605,7 @@ def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findin
 def _of_steps(seen: NoiseSeen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Findings]:
     """Report steps with less noise than configured; remark on those with more."""
     steps, places = seen.steps, len(seen.groups)
-    p_values = _step_chances(steps, places)
+    p_values = _step_p_values(steps, places)
     ratios = np.sqrt(steps.squares / places)
     if steps.correlated:
         ratios = np.minimum(ratios, np.sqrt(steps.own / (places + steps.past)))
@@ -691,7 +693,7 @@ def _repeated_steps(
         cause=cause,
         period=period,
         sampled=sampled,
-        probability=pairs.chance,
+        probability=pairs.p_value,
     )
 
 
@@ -705,7 +707,7 @@ def _repeated_coordinates(
         _likeness,
         repeated=len(again),
         coordinates=len(groups),
-        probability=pairs.chance,
+        probability=pairs.p_value,
     )
     faults: _Findings = ()
     if (one == two).any():
@@ -719,10 +721,10 @@ def _repeated_coordinates(
 def _alike(
     code: str, pairs: AlikeRows, subject: tuple[str, ...] = (), **steps: np.int64
 ) -> _Findings:
-    cosine, places, chance = pairs.cosine, pairs.places, pairs.chance
+    cosine, places, p_value = pairs.cosine, pairs.places, pairs.p_value
     return (
         _likeness(
-            code, subject, **steps, cosine=cosine, places=places, probability=chance
+            code, subject, **steps, cosine=cosine, places=places, probability=p_value
         ),
     )
 
@@ -731,13 +733,13 @@ def _constant(seen: NoiseSeen, means: _Tested, groups: _Places) -> _Findings:
     """Report nonzero means, if there are any."""
     if not means.wrong.any():
         return ()
-    worst = int(means.chances.argmin())
+    worst = int(means.p_values.argmin())
     return (
         _noise(
             "noise.constant",
             _names(seen, groups[means.wrong]),
             mean=means.values[worst],
-            probability=float(means.chances[worst]),
+            probability=float(means.p_values[worst]),
         ),
     )
 
@@ -765,7 +767,7 @@ def _wrong_scale(seen: NoiseSeen, scales: _Tested, off: NDArray[np.bool_]) -> Fi
         multiplier=stated,
         cause=cause,
         **_together(scales, off),
-        probability=float(scales.chances[off].min()),
+        probability=float(scales.p_values[off].min()),
     )
 
 

@@ -47,7 +47,7 @@ _DISTRIBUTIONS: Final = 64  # of a step's sums, whose tables are kept
 class Part(Protocol):
     """Accumulates the likelihood of similar coordinates, step by step."""
 
-    def observe(self, now: Floats, told: Floats | None) -> None:
+    def observe(self, now: Floats, given_scale: Floats | None) -> None:
         """Add one step: its sums, and the scale of their noise if it is given."""
         ...
 
@@ -82,9 +82,9 @@ class MatchedPart:
         self._seen = MatchedSums(cohort, participation, strategy)
         self._per_coordinate = per_coordinate
 
-    def observe(self, now: Floats, told: Floats | None) -> None:
+    def observe(self, now: Floats, given_scale: Floats | None) -> None:
         """Add one step."""
-        assert told is None  # the scale is given only where steps are independent
+        assert given_scale is None  # it is given only where steps are independent
         self._seen.observe(np.clip(now, -LARGE, LARGE))
 
     def log_likelihood(self) -> tuple[Floats, Floats]:
@@ -128,9 +128,9 @@ class PatternPart:
         self._noise = Smoothed(len(cohort))
         self._scales: dict[bytes, NoiseScale] = {}
 
-    def observe(self, now: Floats, told: Floats | None) -> None:
+    def observe(self, now: Floats, given_scale: Floats | None) -> None:
         """Add one step."""
-        assert told is None
+        assert given_scale is None
         y = self._seen.whitened(np.clip(now, -LARGE, LARGE))
         values, probabilities = self._seen.values()
         table = self._scale(values, probabilities)

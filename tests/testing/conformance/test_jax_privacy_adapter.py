@@ -87,6 +87,7 @@ def check(adapter, folder):
     return check_adapter(adapter, noise=NOISE, folder=folder, rng=rng)
 
 
+@pytest.mark.nightly
 def test_the_adapter_for_jax_privacy_conforms(tmp_path):
     found = str(check(JaxPrivacyTraining(), tmp_path))
     assert "0.05 times the noise is refuted" in found

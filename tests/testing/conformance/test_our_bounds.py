@@ -100,11 +100,11 @@ BROKEN = {
     ),
     "the grid's edge": (
         Wrapped(say=saying(lambda epsilon, _: epsilon or 0.397)),
-        "must say 0 where guesses are no better than chance",
+        "must be 0 where guesses are no better than chance",
     ),
     "negative": (
         Wrapped(say=saying(lower_of_the_rate)),
-        r"must say a finite epsilon, 0 or more, got epsilon_lower=-0\.1",
+        r"must be a finite epsilon, 0 or more, got epsilon_lower=-0\.1",
     ),
     "an estimate": (Wrapped(say=saying(estimate)), "wrong too often"),
     "rounded up": (
@@ -119,7 +119,7 @@ BROKEN = {
                 )
             )
         ),
-        "says less.* when one more guess is right",
+        "is smaller.* when one more guess is correct",
     ),
     "infinite": (
         Wrapped(
@@ -134,7 +134,7 @@ BROKEN = {
     "not a number": (Wrapped(say=saying(lambda *_: nan)), "epsilon_lower=nan"),
     "never anything": (
         Wrapped(say=saying(lambda *_: 0.0)),
-        "says 0 though every guess is right",
+        "is 0 though every guess is correct",
     ),
     "a bare number": (
         Wrapped(say=lambda bound, _: bound.epsilon_lower),
@@ -142,7 +142,7 @@ BROKEN = {
     ),
     "another delta": (
         Wrapped(say=lambda bound, _: replace(bound, delta=0.0)),
-        r"was asked for delta=0\.002.*says that it used delta=0\.0",
+        r"was asked for delta=0\.002.*states that it used delta=0\.0",
     ),
     "no reference": (
         Wrapped(say=lambda bound, _: replace(bound, reference="")),
@@ -218,7 +218,7 @@ class Moody:
 
 
 def test_a_bound_that_changes_its_mind_is_caught():
-    with pytest.raises(ConformanceError, match="something else when asked again"):
+    with pytest.raises(ConformanceError, match="another value when asked again"):
         check_bound(Moody(), games=[ALL], deltas=[0.0], alphas=[0.05])
 
 
@@ -268,10 +268,10 @@ def test_publishing_coins_costs_no_more_than_delta():
     wrong = np.array([False, False, True])
     distributions = dict(game.distributions(epsilon=0.0, delta=delta, wrong=wrong))
     # With chance delta both coins are known, else each is guessed by a toss.
-    assert distributions["publishing 2 of 2 coins, chance 0.1"] == pytest.approx(
+    assert distributions["publishing 2 of 2 coins, probability 0.1"] == pytest.approx(
         [0.9 / 4, 0.9 / 2, 0.9 / 4 + 0.1]
     )
     # With chance 2 delta one of the two is known.
-    assert distributions["publishing 1 of 2 coins, chance 0.2"] == pytest.approx(
+    assert distributions["publishing 1 of 2 coins, probability 0.2"] == pytest.approx(
         [0.8 / 4, 0.8 / 2 + 0.2 / 2, 0.8 / 4 + 0.2 / 2]
     )

@@ -70,7 +70,7 @@ RULES = [
     AdaptiveCount(guesses=20),
     AdaptiveClasses(weights=(1.0, 0.1), guesses=(10, 20)),
     AdaptiveRounds(round_weights=(1.0, 1.0, 1.0)),
-    AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.5, chance_share=0.1),
+    AdaptiveRounds(round_weights=(1.0, 1.0), max_jump=0.5, randomness_share=0.1),
     AdaptiveBets(),
 ]
 
@@ -169,7 +169,7 @@ class Learning:
     [(Tossing(), OneRun(guesses=N)), (Learning(), AdaptiveCount(guesses=N))],
 )
 def test_what_is_not_said_again_is_caught(guesser, rules):
-    with pytest.raises(ConformanceError, match="something else of the same output"):
+    with pytest.raises(ConformanceError, match="differently from the same output"):
         check(guesser, rules)
 
 

@@ -130,9 +130,10 @@ def one_laplace(bit, rng):
     return noise
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "honest",
-    [pytest.param(one_true_answer, marks=pytest.mark.nightly), one_laplace],
+    [one_true_answer, one_laplace],
 )
 def test_wide_outputs_with_a_true_claim_are_refuted_no_more_than_alpha_says(honest):
     """12 whole audits at alpha = 0.1, places chosen in each: more than 5 are too many.
@@ -161,12 +162,12 @@ def letters(rng, places):
 @pytest.mark.parametrize(
     ("noise", "places", "values"),
     [
-        (numbers, 100, (0.0, 3.0)),
-        (numbers, 100, (1, 1.0)),
+        pytest.param(numbers, 100, (0.0, 3.0), marks=pytest.mark.nightly),
+        pytest.param(numbers, 100, (1, 1.0), marks=pytest.mark.nightly),
         (numbers, 100, (math.nan, 0.5)),
         (letters, 100, ("no", "yes")),
         pytest.param(letters, 600, ("no", "yes"), marks=pytest.mark.nightly),
-        (vector, 2000, (0.0, 3.0)),
+        pytest.param(vector, 2000, (0.0, 3.0), marks=pytest.mark.nightly),
     ],
 )
 def test_a_leak_of_the_size_stated_is_caught_at_whichever_place_it_shows(
@@ -174,7 +175,7 @@ def test_a_leak_of_the_size_stated_is_caught_at_whichever_place_it_shows(
 ):
     """At 10 random places, as often as 0.9 allows: fewer than 5 are too few."""
     aim = Aim(claim=CLAIM, delta=0.0, alpha=1e-3, separate=False)
-    right = 1 / (1 + math.exp(-aim.caught(canaries=100, guesses=100)))
+    right = 1 / (1 + math.exp(-aim.detectable_epsilon(canaries=100, guesses=100)))
     where = np.random.default_rng(4).integers(places, size=10)
 
     def told(bit, rng, *, place):
@@ -248,7 +249,7 @@ def test_of_what_is_looked_at_nothing_is_said_to_be_missing():
 
 
 def test_nothing_is_promised_of_what_nobody_sees():
-    with pytest.raises(InvalidRunError, match="could hide in what is not looked at"):
+    with pytest.raises(InvalidRunError, match="could hide in what is not read"):
         audit(Shy, must_catch=4.0)
 
 

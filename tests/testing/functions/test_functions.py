@@ -120,6 +120,7 @@ def test_a_mechanism_that_leaks_only_while_it_is_learned_from_is_not_refuted():
 # Power
 
 
+@pytest.mark.nightly
 def test_a_planted_leak_of_the_size_stated_is_caught_as_often_as_stated():
     """The whole audit of a copy that adds one noisy answer; 40 of them.
 
@@ -128,7 +129,7 @@ def test_a_planted_leak_of_the_size_stated_is_caught_as_often_as_stated():
     honest = audit(response, calls=200, alpha=1e-3)
 
     def planted(bit, rng):
-        right = 1 / (1 + math.exp(-honest.caught))
+        right = 1 / (1 + math.exp(-honest.detectable_epsilon))
         return round(rng.normal(), 1), response(bit, rng, right)
 
     caught = [
@@ -355,7 +356,7 @@ def test_what_must_be_caught_takes_as_many_calls_as_it_needs():
         must_catch=1.3,
         key=key(1),
     )
-    assert result.caught <= 1.3
+    assert result.detectable_epsilon <= 1.3
 
 
 def test_a_claim_that_no_number_of_calls_refutes_is_refused():

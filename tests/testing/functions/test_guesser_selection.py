@@ -31,7 +31,7 @@ def held_out(rates, *, n=3000, seed=0):
 @pytest.mark.parametrize("calls", [40, 500, 20_000])
 def test_the_leak_that_is_caught_is_that_of_the_binomial(calls):
     """Found again from scipy: threshold at epsilon = 1, then the chance to reach it."""
-    caught = aim().caught(canaries=calls, guesses=calls)
+    caught = aim().detectable_epsilon(canaries=calls, guesses=calls)
     counts = np.arange(calls + 1)
     least = counts[stats.binom.sf(counts - 1, calls, RIGHT) <= 1e-3][0]
 
@@ -43,8 +43,8 @@ def test_the_leak_that_is_caught_is_that_of_the_binomial(calls):
 
 
 def test_nothing_is_caught_by_too_few_guesses():
-    assert aim().caught(canaries=20, guesses=20) is None  # 0.731^20 > 0.001
-    assert aim().caught(canaries=23, guesses=23) is not None
+    assert aim().detectable_epsilon(canaries=20, guesses=20) is None  # 0.731^20 > 0.001
+    assert aim().detectable_epsilon(canaries=23, guesses=23) is not None
 
 
 def test_few_sure_guesses_are_taken_if_they_refute_most_clearly():
@@ -77,7 +77,7 @@ def test_what_must_be_caught_forbids_few_guesses():
     parts = held_out([0.5, 0.5, 0.5, 0.5, 1.0])
     loose = choose(*parts, calls=3000, aim=aim())
     strict = choose(*parts, calls=3000, aim=aim(must_catch=1.3))
-    assert loose.caught > 1.3 >= strict.caught
+    assert loose.detectable_epsilon > 1.3 >= strict.detectable_epsilon
     assert strict.guesses > loose.guesses
 
 

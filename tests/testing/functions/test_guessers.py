@@ -12,7 +12,7 @@ import pytest
 
 from dpaudit.testing import guessers
 from dpaudit.testing.features import tabulate
-from dpaudit.testing.guessers import LEARNERS, LOOKED_AT
+from dpaudit.testing.guessers import FEATURES_USED, LEARNERS
 
 N = 3000
 
@@ -211,7 +211,7 @@ def test_one_coin_alone_teaches_nothing_and_breaks_nothing(name):
 
 
 def test_every_guesser_can_be_put_into_words():
-    assert set(LOOKED_AT) == set(LEARNERS)
+    assert set(FEATURES_USED) == set(LEARNERS)
 
 
 @pytest.mark.parametrize(

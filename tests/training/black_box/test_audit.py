@@ -77,7 +77,10 @@ def keys(count):
 
 @pytest.mark.parametrize(
     ("rules", "levels"),
-    [(OneRun(guesses=40), 1 << 30), (Ranking(guesses=N), 2)],
+    [
+        (OneRun(guesses=40), 1 << 30),
+        pytest.param(Ranking(guesses=N), 2, marks=pytest.mark.nightly),
+    ],
     ids=["all losses different", "many ties"],
 )
 def test_a_model_that_is_independent_of_the_coins_is_rarely_accused(rules, levels):
@@ -95,9 +98,10 @@ def test_a_model_that_is_independent_of_the_coins_is_rarely_accused(rules, level
     assert rate_limits(wrong, 300, alpha=2e-6)[0] <= 0.05
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "fillers",
-    [None, pytest.param(ONE, marks=pytest.mark.nightly)],
+    [None, ONE],
     ids=["left out", "replaced"],
 )
 def test_training_whose_claim_holds_with_equality_is_rarely_accused(fillers):
@@ -251,7 +255,7 @@ def scored(audit, ids=None):
 
 
 def test_bare_scores_are_refused():
-    with pytest.raises(InvalidInputError, match="which canary and which audit"):
+    with pytest.raises(InvalidInputError, match="the canary and the audit"):
         opened().finish(np.arange(N))
 
 

@@ -182,6 +182,7 @@ def test_a_correct_step_leaves_the_same_whatever_its_records():
     assert found.numbers["batches"] == 6
 
 
+@pytest.mark.nightly
 def test_a_probe_changes_nothing_of_the_run():
     plain, probed = Program(), Program()
     probed.probe_step()

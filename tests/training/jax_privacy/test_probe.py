@@ -90,7 +90,15 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.nightly] * (name in ("float16", "bfloat16"))
+        )
+        for name in HONEST
+    ],
+)
 def test_an_honest_program_has_no_fault(name):
     _, found = probed(**HONEST[name])
     assert not found.unseen
@@ -100,6 +108,7 @@ def test_an_honest_program_has_no_fault(name):
     assert found.layers.keys() == {"in.weights", "out"}
 
 
+@pytest.mark.nightly
 def test_dropout_that_goes_by_row_is_seen_with_padding():
     grad_fn = clipped_grad(
         with_dropout, l2_clip_norm=C, batch_argnums=(1, 2), prng_argnum=4
@@ -195,7 +204,10 @@ def test_records_that_are_no_numbers_are_set_to_zero_by_jax_privacy():
 
 @pytest.mark.parametrize(
     ("wrong", "cause"),
-    [("none", "no clipping of records"), ("a leaf", "computed without 'out'")],
+    [
+        ("none", "no clipping of records"),
+        pytest.param("a leaf", "computed without 'out'", marks=pytest.mark.nightly),
+    ],
 )
 def test_clipping_by_hand_is_told_from_that_of_jax_privacy(wrong, cause):
     params = network()
@@ -225,6 +237,7 @@ def trained(running):
     return running.finish()
 
 
+@pytest.mark.nightly
 def test_the_result_has_what_a_probe_saw_over_a_checkpoint(tmp_path):
     running, found = probed(standardised)
     running.save(tmp_path / "state.npz")

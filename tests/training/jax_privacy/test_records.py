@@ -39,7 +39,10 @@ def summed(loss, *batch, **options):
     return jax.jit(clipped_grad(loss, batch_argnums=over, **options))(PARAMS, *batch)
 
 
-@pytest.mark.parametrize(("microbatch", "keep"), [(None, True), (2, False)])
+@pytest.mark.parametrize(
+    ("microbatch", "keep"),
+    [pytest.param(None, True, marks=pytest.mark.nightly), (2, False)],
+)
 def test_a_sum_is_that_of_the_records_plus_the_clipped_canaries(microbatch, keep):
     data = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     options = {

@@ -447,14 +447,14 @@ def test_what_is_not_private_is_named_before_anything_is_planned():
                 epochs=1,
                 delta=1e-5,
                 step=given["step"],
-                say=heard.append,
+                announce=heard.append,
             )
     assert not heard
 
 
 def test_a_step_that_was_left_out_is_said_at_the_opening():
     run, heard = private_run(), []
-    opened(run, step=None, say=heard.append).detach()
+    opened(run, step=None, announce=heard.append).detach()
     assert "per-example gradients will not be checked: pass step=" in heard[-1]
 
 

@@ -44,14 +44,14 @@ def how(result):
 # Probes
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("mode", "canaries"),
     [
         ("ghost", 0),
-        *(
-            pytest.param(*each, marks=pytest.mark.nightly)
-            for each in (("hooks", 0), ("hooks", CANARIES), ("functorch", CANARIES))
-        ),
+        ("hooks", 0),
+        ("hooks", CANARIES),
+        ("functorch", CANARIES),
     ],
 )
 def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
@@ -249,6 +249,7 @@ def test_noisy_sums_may_be_rescaled_before_they_are_applied(inside, tmp_path):
     assert "probe.reworked" in {each.code for each in result.training.remarks}
 
 
+@pytest.mark.nightly
 def test_noisy_sums_that_are_reworked_with_raw_ones_are_a_fault():
     run = private_run()
     step = normalised(run, inside=True, raw=1.0)
@@ -461,7 +462,7 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
         delta=1e-5,
         step=step,
         coordinates=CANARIES,
-        say=said.append,
+        announce=said.append,
     )
     assert "30 steps" in said[0]
     assert audit.commitment.sha256 in said[1]

@@ -62,8 +62,8 @@ REUSED = "steps were made without a new batch of the private loader"
     ("train", "measured"),
     [
         (k_times(2), "10 of 20 steps"),
-        (k_times(10), "90 of 100 steps"),
-        (cycled, "20 of 30 steps"),
+        pytest.param(k_times(10), "90 of 100 steps", marks=pytest.mark.nightly),
+        pytest.param(cycled, "20 of 30 steps", marks=pytest.mark.nightly),
         (listed, "20 of 30 steps"),
     ],
     ids=["two steps a batch", "ten steps a batch", "cycle", "list"],
@@ -72,6 +72,7 @@ def test_a_batch_that_serves_several_steps_is_a_fault(train, measured):
     assert said(audited(train)) == [(Stage.SAMPLING, REUSED, measured)]
 
 
+@pytest.mark.nightly
 def test_workers_that_draw_ahead_hide_no_batch_that_is_used_twice():
     """Of each pass one batch is used, and four are drawn ahead of it."""
     run = private_run()
@@ -120,7 +121,11 @@ def by_turns(run, step, loader):
 
 @pytest.mark.parametrize(
     ("train", "unknown"),
-    [(all_own, "30 of 30"), (some_own, "20 of 30"), (by_turns, "30 of 60")],
+    [
+        pytest.param(all_own, "30 of 30", marks=pytest.mark.nightly),
+        (some_own, "20 of 30"),
+        pytest.param(by_turns, "30 of 60", marks=pytest.mark.nightly),
+    ],
 )
 def test_batches_that_nobody_saw_being_drawn_are_no_fault(train, unknown):
     """Correct programs may draw samples by themselves; that is not checked."""
@@ -203,7 +208,11 @@ def lasting_workers(_, step, loader):
         (lambda _, step, loader: [step(b) for b in list(loader)], {}),
         (in_parts, {}),
         (some_unused, {}),
-        (lasting_workers, {"num_workers": 1, "persistent_workers": True}),
+        pytest.param(
+            lasting_workers,
+            {"num_workers": 1, "persistent_workers": True},
+            marks=pytest.mark.nightly,
+        ),
         (None, {}),
     ],
     ids=["epochs", "list once", "parts", "unused", "lasting workers", "begun before"],
@@ -248,6 +257,7 @@ def test_rows_that_the_loader_did_not_hand_over_leave_sampling_unknown(mode):
     assert "7 of 10 steps clipped more rows than the loader had" in result.reason
 
 
+@pytest.mark.nightly
 def test_rows_that_a_step_makes_itself_are_nobody_elses():
     """As a probe of the step tells: here it fills batches up with rows of zeros."""
     for own in (False, True):
@@ -264,7 +274,9 @@ def test_rows_that_a_step_makes_itself_are_nobody_elses():
         assert bool(more_rows(audit.finish())) is not own
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+@pytest.mark.parametrize(
+    "mode", ["hooks", pytest.param("ghost", marks=pytest.mark.nightly)]
+)
 def test_rows_of_micro_batches_are_those_of_their_step(mode):
     run = private_run(mode=mode)
 
@@ -446,7 +458,7 @@ def opened(run, **options):
         delta=1e-5,
         coordinates=300,
         key=KEY,  # of a fresh one 1 in 20 is refuted
-        say=heard.append,
+        announce=heard.append,
         **options,
     )
     for batch in run.loader:

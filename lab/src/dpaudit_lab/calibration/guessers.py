@@ -209,7 +209,7 @@ ADAPTIVE: MappingProxyType[str, Rules] = MappingProxyType(
         "classes": AdaptiveClasses(weights=(1.0, 2.0), guesses=(10, 10)),
         "rounds": AdaptiveRounds(round_weights=(1.0, 1.0, 1.0)),
         "limited rounds": AdaptiveRounds(
-            round_weights=(1.0,) * 4, max_jump=0.5, chance_share=0.05
+            round_weights=(1.0,) * 4, max_jump=0.5, randomness_share=0.05
         ),
         "bets": AdaptiveBets(),
     }
@@ -220,7 +220,7 @@ STOPPED: MappingProxyType[str, Rules] = MappingProxyType(
         "stopping, classes": AdaptiveClasses(weights=(1.0, 3.0), guesses=(20, 20)),
         "stopping, rounds": AdaptiveRounds(round_weights=(1.0,) * 8),
         "stopping late, limited rounds": AdaptiveRounds(
-            round_weights=(1.0,) * 8, max_jump=0.5, chance_share=0.05
+            round_weights=(1.0,) * 8, max_jump=0.5, randomness_share=0.05
         ),
         "stopping, bets": AdaptiveBets(),
     }
@@ -248,7 +248,7 @@ TRAINED: MappingProxyType[tuple[str, str], tuple[Rules, tuple[str, ...]]] = (
             ("adaptive", "rounds"): (AdaptiveRounds(round_weights=(1.0, 1.0)), (_2,)),
             ("adaptive", "limited rounds"): (
                 AdaptiveRounds(
-                    round_weights=(1.0,) * 4, max_jump=0.5, chance_share=0.05
+                    round_weights=(1.0,) * 4, max_jump=0.5, randomness_share=0.05
                 ),
                 (_6,),
             ),

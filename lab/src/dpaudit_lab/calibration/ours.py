@@ -47,6 +47,8 @@ OURS: tuple[AnyRule, ...] = (
     CountRule(name="adaptive, r = n", bound=AdaptiveBound(), share=1),
     WeightedRule(name="slots, 4 classes", bound=AdaptiveWeightedBound()),
     RoundsRule(),
-    RoundsRule(name="limited rounds, 4 of 2 classes", max_jump=0.5, chance_share=0.05),
+    RoundsRule(
+        name="limited rounds, 4 of 2 classes", max_jump=0.5, randomness_share=0.05
+    ),
     BettingRule(),
 )

@@ -77,7 +77,7 @@ class RoundsRule:
         weights: The weight of each class, the surest first.
         shares: One in so many canaries of a round falls into each class.
         max_jump: The most that one right guess may add; None for no limit.
-        chance_share: Share of the variance that is committed randomness.
+        randomness_share: Share of the variance that is committed randomness.
     """
 
     name: str = "rounds, 4 of 2 classes"
@@ -85,7 +85,7 @@ class RoundsRule:
     weights: tuple[int, ...] = (2, 1)
     shares: tuple[int, ...] = (10, 2)
     max_jump: float | None = None
-    chance_share: float = 0.0
+    randomness_share: float = 0.0
 
     def rejects(
         self, draws: Draws, claim: ApproxDP, alpha: float, rng: np.random.Generator
@@ -122,8 +122,8 @@ class RoundsRule:
                 round_weights=(1.0,) * self.rounds,
                 uniforms=tuple(map(float, uniforms[audit])),
                 max_jump=self.max_jump,
-                chance_share=self.chance_share,
-                chance_uniform=float(noise[audit]),
+                randomness_share=self.randomness_share,
+                noise_uniform=float(noise[audit]),
             )
             found[audit] = _rejects(RoundsBound(), reading, claim, alpha)
         return np.asarray(found)

@@ -98,7 +98,7 @@ PLANS: Mapping[int, StepPlan] = MappingProxyType(
                 round_weights=tuple(map(float, weights.split())) * groups,
                 min_epsilon=start,
                 max_jump=jump,
-                chance_share=0.0,
+                randomness_share=0.0,
             ),
         )
         for size, committed, bets_from, groups, start, jump, weights in _TABLE

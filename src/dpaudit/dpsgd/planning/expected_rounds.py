@@ -101,7 +101,7 @@ class RoundsSetting:
 
     def shares(self) -> NDArray[np.float64]:
         """Return the weight of each round of a group in the evidence."""
-        shares = round_shares(self.rules.round_weights, self.rules.chance_share)
+        shares = round_shares(self.rules.round_weights, self.rules.randomness_share)
         return shares[: self.per_coordinate]
 
     def step(self, share: float) -> float:
@@ -365,7 +365,7 @@ def forecast_rounds(table: RoundsTable, setting: RoundsSetting) -> RoundsForecas
     gain, ratio, caps = _at_caps(table, setting)
     possible = (caps[shares > 0] > 0).all(axis=0)
     mean = groups * sqrt(setting.size) * (shares @ gain)
-    deviations = np.sqrt(setting.rules.chance_share + groups * (shares**2 @ ratio))
+    deviations = np.sqrt(setting.rules.randomness_share + groups * (shares**2 @ ratio))
     needed = _needed(table, setting)
     possible &= needed < np.inf
     margins = np.full(len(mean), _NEVER)
@@ -450,7 +450,7 @@ def played_margin(
     variance = np.maximum(ratio[counted, 0] + np.interp(every, some, wider), 0.0)
     own = groups * float(shares[counted] ** 2 @ variance)
     needed = float(_needed(table, setting)[0])
-    return (mean - needed) / sqrt(setting.rules.chance_share + own)
+    return (mean - needed) / sqrt(setting.rules.randomness_share + own)
 
 
 def _spread(number: int, most: int) -> NDArray[np.int64]:
@@ -492,7 +492,7 @@ def _needed(table: RoundsTable, setting: RoundsSetting) -> NDArray[np.float64]:
         canaries=setting.coordinates * setting.per_coordinate,
         round_weights=setting.rules.round_weights,
         max_jump=setting.rules.max_jump,
-        chance_share=setting.rules.chance_share,
+        randomness_share=setting.rules.randomness_share,
         epsilon=0.0,
         delta=setting.delta,
     )

@@ -231,7 +231,7 @@ def _planned(
     return AdaptiveRounds(
         round_weights=tuple(weights.tolist()) * groups,
         max_jump=jump,
-        chance_share=noise,
+        randomness_share=noise,
     )
 
 

@@ -14,9 +14,9 @@ from dpaudit.bounds.bets import BettingBound
 from dpaudit.bounds.bound import AnyBound, Grid
 from dpaudit.bounds.readings import Bets, Reading, Rounds, Weighted, check_jump
 from dpaudit.bounds.rounds import (
-    MAX_CHANCE_SHARE,
+    MAX_RANDOMNESS_SHARE,
     RoundsBound,
-    least_chance_share,
+    least_randomness_share,
     rounds_price,
 )
 from dpaudit.errors import InvalidInputError, InvalidRunError
@@ -83,7 +83,7 @@ class AdaptiveRounds(_Sequential):
         max_jump: The most that a correct guess may add to the evidence, in standard
             deviations; delta then costs much less. Canary ``i`` must be played in round
             ``i`` modulo the number of rounds. None for no limit and free play.
-        chance_share: Share of the evidence's variance that is committed randomness,
+        randomness_share: Share of the evidence's variance that is committed randomness,
             revealed at the end; with a jump it reduces what delta costs in the last
             rounds.
     """
@@ -91,7 +91,7 @@ class AdaptiveRounds(_Sequential):
     round_weights: tuple[float, ...]
     min_epsilon: float = 0.0
     max_jump: float | None = None
-    chance_share: float = 0.0
+    randomness_share: float = 0.0
 
     kind = "adaptive-rounds"
     reads = Rounds
@@ -107,10 +107,10 @@ class AdaptiveRounds(_Sequential):
         )
         _validate.nonnegative("min_epsilon", self.min_epsilon)
         object.__setattr__(self, "min_epsilon", float(self.min_epsilon))
-        check_jump(self.max_jump, self.chance_share)
+        check_jump(self.max_jump, self.randomness_share)
         if self.max_jump is not None:
             object.__setattr__(self, "max_jump", float(self.max_jump))
-        object.__setattr__(self, "chance_share", float(self.chance_share))
+        object.__setattr__(self, "randomness_share", float(self.randomness_share))
         if not all(0 <= w <= LARGEST_WEIGHT for w in self.round_weights) or not any(
             self.round_weights
         ):
@@ -159,25 +159,25 @@ class AdaptiveRounds(_Sequential):
             round_weights=self.round_weights,
             uniforms=tuple(played.uniforms[:-1].tolist()),
             max_jump=self.max_jump,
-            chance_share=self.chance_share,
-            chance_uniform=float(played.uniforms[-1]),
+            randomness_share=self.randomness_share,
+            noise_uniform=float(played.uniforms[-1]),
         )
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of other rounds."""
         assert isinstance(reading, Rounds)  # guaranteed by callers
-        fixed = (self.round_weights, self.max_jump, self.chance_share)
+        fixed = (self.round_weights, self.max_jump, self.randomness_share)
         if (
             reading.round_weights,
             reading.max_jump,
-            reading.chance_share,
+            reading.randomness_share,
         ) != fixed or any(
             each.canaries != reading.canaries or each.committed
             for each in reading.rounds
         ):
             raise InvalidRunError(
-                "the reading's rounds, max_jump and chance_share are not those that "
-                "were fixed beforehand"
+                "the reading's rounds, max_jump and randomness_share are not those "
+                "that were fixed beforehand"
             )
 
     def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -189,25 +189,26 @@ class AdaptiveRounds(_Sequential):
         return np.full(size, LARGEST_WEIGHT)
 
     def _price(self, canaries: int, delta: float) -> float:
-        left = least_chance_share(
+        left = least_randomness_share(
             canaries=canaries,
             round_weights=self.round_weights,
             max_jump=self.max_jump,
-            chance_share=self.chance_share,
+            randomness_share=self.randomness_share,
             epsilon=self.min_epsilon,
         )
-        if left > MAX_CHANCE_SHARE:
+        if left > MAX_RANDOMNESS_SHARE:
             raise InvalidInputError(
                 f"with max_jump={self.max_jump!r} and "
-                f"chance_share={self.chance_share!r}, {left:.0%} of the evidence would "
-                "be chance even if every canary were guessed, and nothing could be "
-                "shown; use a larger max_jump, more canaries or fewer rounds"
+                f"randomness_share={self.randomness_share!r}, {left:.0%} of the "
+                "evidence would be randomness even if every canary were guessed, and "
+                "nothing could be shown; use a larger max_jump, more canaries or "
+                "fewer rounds"
             )
         return rounds_price(
             canaries=canaries,
             round_weights=self.round_weights,
             max_jump=self.max_jump,
-            chance_share=self.chance_share,
+            randomness_share=self.randomness_share,
             epsilon=self.min_epsilon,
             delta=delta,
         )
@@ -247,10 +248,10 @@ class AdaptiveBets(_Sequential):
         )
 
     def read_alike(
-        self, right: NDArray[np.bool_], chance: float, *, canaries: int
+        self, right: NDArray[np.bool_], probability: float, *, canaries: int
     ) -> Reading:
         """Return the reading of guesses that all state the same probability."""
-        stakes = np.full(len(right), min(chance, 1 - 1e-9))
+        stakes = np.full(len(right), min(probability, 1 - 1e-9))
         return Bets(canaries=canaries, right=right, stated_probabilities=stakes)
 
     def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:

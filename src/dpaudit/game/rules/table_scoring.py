@@ -93,7 +93,7 @@ class TableScoring(ABC):
     def read_alike(
         self,
         right: NDArray[np.bool_],
-        chance: float,  # noqa: ARG002 (where it is not stated)
+        probability: float,  # noqa: ARG002 (where it is not stated)
         *,
         canaries: int,
     ) -> Reading:
@@ -122,7 +122,7 @@ class TableScoring(ABC):
             if 0 < k < n and np.ptp(stakes[end - n : end]):
                 raise InvalidInputError(
                     f"{k} of the guesses {end - n + 1} to {end} were right, and their "
-                    "stakes differ: the counts do not say on which of them. "
+                    "stakes differ: the counts do not show on which of them. "
                     f"{type(self).__name__}.class_ends must end wherever "
                     "most_confident_stakes changes"
                 )

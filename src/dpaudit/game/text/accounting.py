@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dpaudit.game.text.sampling import TOLD_OTHERWISE
+from dpaudit.game.text.sampling import CONFIGURED_OTHERWISE
 from dpaudit.game.text.terms import FaultText, Template, Values
 
 __all__ = ["FAULTS", "SENTENCES"]
@@ -77,14 +77,14 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         measured="{rate:.6g}, and more than was accounted for in {more} of {steps} "
         "steps",
         expected="{accounted:.6g}",
-        cause=TOLD_OTHERWISE,
+        cause=CONFIGURED_OTHERWISE,
     ),
     "accounting.not_together": FaultText(
         what="noise multiplier and sampling rate of a step were not accounted for "
         "together",
         measured="steps with less noise are those with the higher rate",
         expected="an entry of the accountant's history for each step",
-        cause="schedules of noise and of batch size that the accountant was told of "
+        cause="schedules of noise and of batch size that the accountant was given "
         "one by one",
     ),
     "strategy.noise_too_small": FaultText(

@@ -88,7 +88,7 @@ def _loop_cause(v: Values) -> str:
     if v.what == "bare":
         return f"it is made on {v.record}s; such steps may be made on public data alone"
     return (
-        f"a loop that looks at {v.record}s, their loss or their gradients: a "
+        f"a loop that reads {v.record}s, their loss or their gradients: a "
         "scheduler, a best checkpoint, an early stop"
     )
 

@@ -39,16 +39,18 @@ def _passed_over(v: Values) -> str:
 
 
 def _correlations(v: Values) -> str:
-    said, of_steps = "the largest correlation", v.step_places > 0
+    sentence, of_steps = "the largest correlation", v.step_places > 0
     if of_steps:
-        said += f" of two steps is {v.step_cosine:.2g} of {v.step_places} coordinates,"
+        sentence += (
+            f" of two steps is {v.step_cosine:.2g} of {v.step_places} coordinates,"
+        )
     if v.coordinate_places:
-        said += f" of two coordinates {'' if of_steps else 'is '}"
-        said += f"{v.coordinate_cosine:.2g} over {v.coordinate_places} steps,"
-    said += f" {'more than' if v.beyond_chance else 'as'} chance explains"
+        sentence += f" of two coordinates {'' if of_steps else 'is '}"
+        sentence += f"{v.coordinate_cosine:.2g} over {v.coordinate_places} steps,"
+    sentence += f" {'more than' if v.beyond_chance else 'as'} chance explains"
     if v.sampled < v.steps:
-        said += f"; in a random sample of {v.sampled} of {v.steps} steps"
-    return said
+        sentence += f"; in a random sample of {v.sampled} of {v.steps} steps"
+    return sentence
 
 
 def _step(v: Values) -> str:

@@ -56,20 +56,20 @@ def _coupling(v: Values) -> str:
 
 
 def _side_paths(v: Values) -> str:
-    said = "nothing but the private optimizer changed"
+    changes = "nothing but the private optimizer changed"
     if v.changed:
-        said = f"these changed as well: {', '.join(v.subject[: v.changed])}"
+        changes = f"these changed as well: {', '.join(v.subject[: v.changed])}"
     if late := v.subject[v.changed :]:
-        said += f"; after the last step: {first_of(late, _NAMED)}"
+        changes += f"; after the last step: {first_of(late, _NAMED)}"
     if v.private_steps:
-        said += (
+        changes += (
             f"; another private optimizer made {v.private_steps} steps, which this "
             "audit does not cover"
         )
     rest = f" ({v.not_trained:,} numbers of which are not trained)"
     return (
         f"parameters{rest if v.not_trained else ''}, buffers and other optimizers, "
-        f"over {v.steps} steps: {said}; what is logged or printed is not seen"
+        f"over {v.steps} steps: {changes}; what is logged or printed is not seen"
     )
 
 
@@ -217,7 +217,7 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         measured=_size_measured,
         expected="the same beside any number of {record}s",
         cause={
-            "loss_reduction": "a loss that is a mean and is told to Opacus as a sum, "
+            "loss_reduction": "a mean loss for which Opacus was configured with a sum, "
             "or the reverse (loss_reduction)",
             "divided": "a sum that is divided by the number of {record}s in its batch, "
             "and not by a fixed number",

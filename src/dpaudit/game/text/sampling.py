@@ -5,7 +5,7 @@ from typing import Final
 
 from dpaudit.game.text.terms import FaultText, Template, Values, counted
 
-__all__ = ["FAULTS", "SENTENCES", "TOLD_OTHERWISE"]
+__all__ = ["CONFIGURED_OTHERWISE", "FAULTS", "SENTENCES"]
 
 
 def _turns(v: Values) -> str:
@@ -44,11 +44,11 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "of these {record}s",
     "sampling.sizes_vary": "{term_batch} sizes vary by {spread:.3g}, where "
     "{expected_spread:.3g} is expected at one rate: {record}s are sampled in groups, "
-    "or at a rate that changes; a sampler at one rate says so by its sample_rate",
+    "or at a rate that changes; a sampler at one rate states it in its sample_rate",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }
-TOLD_OTHERWISE: Final = (
+CONFIGURED_OTHERWISE: Final = (
     "an accountant configured with another {term_batch} size or number of {record}s "
     "than the run has"
 )
@@ -66,7 +66,7 @@ FAULTS: Final[Mapping[str, FaultText]] = {
         what="{record}s are sampled more often than is accounted for",
         measured="a rate of {rate:.4g}",
         expected="{accounted:.4g}",
-        cause=TOLD_OTHERWISE,
+        cause=CONFIGURED_OTHERWISE,
     ),
     "sampling.not_poisson": FaultText(
         what="{term_batches} are not Poisson samples",

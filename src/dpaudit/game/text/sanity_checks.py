@@ -23,15 +23,15 @@ def _better_than_chance(v: Values) -> str:
 
 
 def _ties(v: Values) -> str:
-    said = (
+    sentence = (
         f"ties decided {v.decided:,} of {v.guesses:,} guesses, all against the auditor"
     )
     if v.decided > _MANY_TIES * v.guesses:
-        said += (
+        sentence += (
             "; next time write scores with all their digits, or register the design "
             "with a key, which breaks ties at random and costs less"
         )
-    return said
+    return sentence
 
 
 def _signal(v: Values) -> str:
@@ -67,8 +67,8 @@ def _guesses_not_made(v: Values) -> str:
     return text
 
 
-def _told_apart(v: Values) -> str:
-    do = "distinguish" if v.told else "do not distinguish"
+def _distinguished(v: Values) -> str:
+    do = "distinguish" if v.distinguished else "do not distinguish"
     return (
         f"scores {do} control records trained on {v.repeats} times from others "
         f"(p {p_value_text(v.p_value)})"
@@ -86,7 +86,7 @@ def _excluded(v: Values) -> str:
 
 
 SENTENCES: Final[Mapping[str, Template]] = {
-    "controls.told_apart": _told_apart,
+    "controls.distinguished": _distinguished,
     "controls.excluded": _excluded,
     BETTER_THAN_CHANCE: _better_than_chance,
     TIES: _ties,

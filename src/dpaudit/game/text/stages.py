@@ -145,7 +145,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "would",
     "noise.sharded": "parameters are sharded, so that no rank holds the sum",
     "noise.half_precision": "sums are kept in half precision, which noise cannot be "
-    "told from",
+    "distinguished from",
     "noise.kept_inside": "the strategy keeps what it adds to itself",
     "side_paths.model_only": "an audit sees the model that the strategy returns; "
     "metrics, single replies and secure aggregation, which the server's sum stands in "

@@ -5,9 +5,9 @@ doubtful ones, counting many reduces the role of luck; the best number depends o
 mechanism. It must be fixed beforehand, or paid for: the largest of many bounds, each of
 which is wrong with probability alpha, is wrong more often than that.
 
-With a ranking the price is paid: the bound holds at all looks together. With a fixed
-number only the bound at that number counts, and the others show what other numbers
-would have given.
+With a ranking the price is paid: the bound holds at all looks simultaneously. With a
+fixed number only the bound at that number counts, and the others show what other
+numbers would have given.
 
 Reference: docs/explanation/ranked-bound.md.
 """
@@ -79,7 +79,7 @@ def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
         return NO_ORDER
     if len(transcript.index) > 1 and (np.diff(transcript.index) > 0).all():
         return (
-            "The guesses were handed in by number of the canary, so that nothing says "
+            "The guesses were handed in by number of the canary, so that nothing shows "
             "which of them are surer, and counting fewer of them has no meaning."
         )
     return right_in_order(transcript)

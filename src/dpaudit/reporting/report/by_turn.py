@@ -32,7 +32,7 @@ from dpaudit.bounds.adaptive import AdaptiveBound, coupling_failure_probability
 from dpaudit.bounds.bets import log_wealth
 from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Bets, Counts, Rounds
-from dpaudit.bounds.rounds import MAX_CHANCE_SHARE, evidence_by_round, rounds_price
+from dpaudit.bounds.rounds import MAX_RANDOMNESS_SHARE, evidence_by_round, rounds_price
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.axes import Even, Plot, thinned
@@ -100,12 +100,12 @@ def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> 
         canaries=rounds.canaries,
         round_weights=rounds.round_weights,
         max_jump=rounds.max_jump,
-        chance_share=rounds.chance_share,
+        randomness_share=rounds.randomness_share,
         epsilon=epsilon,
         delta=delta,
     )
     rest = alpha - price - (len(rounds.rounds) + 1) * UNRESOLVED
-    possible = rest > 0 and left <= MAX_CHANCE_SHARE + 1e-9
+    possible = rest > 0 and left <= MAX_RANDOMNESS_SHARE + 1e-9
     return Course(
         evidence=np.array(evidence),
         threshold=float(-special.ndtri(rest)) if possible else inf,
@@ -167,12 +167,12 @@ class _Line:
 
     Attributes:
         course: The numbers.
-        look: Prefix of the style classes of the line and its threshold.
+        style: Prefix of the style classes of the line and its threshold.
         against: The epsilon that it is against, in words.
     """
 
     course: Course
-    look: str
+    style: str
     against: str
 
 
@@ -181,8 +181,8 @@ _BETS = _Words(
     evidence="log of the wealth",
     caption="Each guess is a bet against a claim of epsilon, at odds that are fair if "
     "the claim just holds. If it does, the wealth ever reaches the threshold with "
-    "chance at most alpha. So epsilon falls wherever its line touches its threshold, "
-    "whenever that is.",
+    "probability at most alpha. So epsilon falls wherever its line touches its "
+    "threshold, whenever that is.",
 )
 _ROUNDS = _Words(
     unit="rounds played",
@@ -252,8 +252,8 @@ def _lines(subject: Subject) -> list[_Line]:
         shown = f"the bound found, epsilon = {at_least(subject.found)}"
         asked.append((subject.found, "found", shown))
     lines = [
-        _Line(course=_course(subject, epsilon), look=look, against=against)
-        for epsilon, look, against in asked
+        _Line(course=_course(subject, epsilon), style=style, against=against)
+        for epsilon, style, against in asked
         if isfinite(epsilon)
     ]
     return [line for line in lines if isfinite(line.course.threshold)]
@@ -273,15 +273,15 @@ def _legend(lines: list[_Line]) -> tuple[Mark, ...]:
     marks = []
     for line in lines:
         against = f"against {line.against}"
-        marks.append(Mark.line(f"{line.look}-course", against))
+        marks.append(Mark.line(f"{line.style}-course", against))
         words = "its threshold"
-        marks.append(Mark.line(f"{line.look}-threshold", words))
+        marks.append(Mark.line(f"{line.style}-threshold", words))
     return tuple(marks)
 
 
 def _asides(lines: list[_Line], subject: Subject) -> tuple[str, ...]:
     notes = []
-    if all(line.look != "claim" for line in lines):
+    if all(line.style != "claim" for line in lines):
         notes.append(
             "Hardly any guess was confident enough to count against the claim itself, "
             "so that nothing adds up against it."
@@ -315,9 +315,9 @@ def _drawn(lines: list[_Line], words: _Words) -> Picture:
         evidence = line.course.evidence
         which = _shown(line.course)
         values = [float(evidence[i]) for i in which]
-        marks.append(plot.level(line.course.threshold, f"{line.look}-threshold"))
-        marks.append(plot.line(which, values, f"{line.look}-course"))
-        marks.append(plot.dot(last, float(evidence[-1]), f"{line.look}-dot"))
+        marks.append(plot.level(line.course.threshold, f"{line.style}-threshold"))
+        marks.append(plot.line(which, values, f"{line.style}-course"))
+        marks.append(plot.dot(last, float(evidence[-1]), f"{line.style}-dot"))
     return plot.picture(
         "".join(marks),
         title="Evidence as the game went on",

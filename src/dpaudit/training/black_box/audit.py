@@ -285,7 +285,7 @@ class BlackBoxAudit:
     def _check(self, scores: CanaryScores) -> None:
         if not isinstance(scores, CanaryScores):
             raise InvalidInputError(
-                "scores must say which canary and which audit they are for: what "
+                "scores must name the canary and the audit that they are for: what "
                 "score() returns, or CanaryScores(ids=..., values=..., "
                 f"commitment=audit.commitment); got {type(scores).__name__}"
             )

@@ -143,7 +143,12 @@ def _separated(p_value: float, repeats: int, *, silent: bool) -> Finding:
     """
     separated = p_value <= ALPHA_OF_EFFECT
     make = inconclusive if silent and not separated else passed
-    return make("controls.told_apart", told=separated, repeats=repeats, p_value=p_value)
+    return make(
+        "controls.distinguished",
+        distinguished=separated,
+        repeats=repeats,
+        p_value=p_value,
+    )
 
 
 def _followed(p_value: float) -> Finding:

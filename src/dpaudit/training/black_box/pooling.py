@@ -80,10 +80,10 @@ def pooled_scores(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> told = np.arange(200) % 2 == 0
-        >>> rows = rng.standard_normal((200, 2)) + 2 * told[:, None] * [1, 0]
+        >>> included = np.arange(200) % 2 == 0
+        >>> rows = rng.standard_normal((200, 2)) + 2 * included[:, None] * [1, 0]
         >>> canaries = [[2.0, 0.0], [0.0, 2.0]]
-        >>> found = pooled_scores(canaries, held_out=rows, trained=told)
+        >>> found = pooled_scores(canaries, held_out=rows, trained=included)
         >>> bool(found[0] > 0 > found[1])
         True
     """

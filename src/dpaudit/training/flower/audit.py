@@ -407,7 +407,7 @@ class FlowerAudit:
                 "the strategy's accountant wants a message for each sampled client, "
                 "and canary clients that are replies have none; pass "
                 "insertion=Nodes(), or leave the accountant out and hand "
-                "finish(claim=...) what it says"
+                "finish(claim=...) what it states"
             )
 
     def _faults(self) -> Iterator[Finding]:

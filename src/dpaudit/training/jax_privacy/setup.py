@@ -276,7 +276,7 @@ def check_privatizer(
     if strategy is None:
         if correlated:
             raise InvalidInputError(
-                "this privatizer correlates its noise from step to step; say how: "
+                "this privatizer correlates its noise from step to step; specify how: "
                 "JaxAudit.of_plan(config, ...) reads it from an execution plan, "
                 "or pass strategy=Toeplitz(coefficients=..., steps=...), or "
                 "strategy=Matrix(rows=...) with the matrix whose inverse it multiplies "

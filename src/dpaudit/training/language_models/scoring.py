@@ -53,18 +53,18 @@ class Logits(nn.Module):
         return logits_of(self.model(input_ids=ids, position_ids=places))
 
 
-def logits_of(said: Any) -> torch.Tensor:  # noqa: ANN401 (what models return)
+def logits_of(output: Any) -> torch.Tensor:  # noqa: ANN401 (what models return)
     """Return the logits in a model's output."""
-    found = getattr(said, "logits", said)
-    if isinstance(said, dict):
-        found = said.get("logits", said)
-    elif isinstance(said, tuple):
-        found = next((part for part in said if torch.is_tensor(part)), said)
+    found = getattr(output, "logits", output)
+    if isinstance(output, dict):
+        found = output.get("logits", output)
+    elif isinstance(output, tuple):
+        found = next((part for part in output if torch.is_tensor(part)), output)
     if torch.is_tensor(found) and found.ndim == 3:
         return found
     raise InvalidInputError(
-        "the model must say logits, a row of them for each token of each record; got "
-        f"{getattr(found, 'shape', type(found).__name__)}"
+        "the model must return logits, a row of them for each token of each record; "
+        f"got {getattr(found, 'shape', type(found).__name__)}"
     )
 
 

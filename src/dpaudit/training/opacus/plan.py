@@ -106,7 +106,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
     coordinates: int | None = None,
     alpha: float = 0.05,
     unchecked: Collection[str] = (),
-    say: Callable[[str], object] = print,
+    announce: Callable[[str], object] = print,
 ) -> OpacusAudit:
     """Plan an audit of a run, open it and probe the step, all in one call.
 
@@ -133,12 +133,12 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
             crash keep your own (``Key.generate()``, ``key.write(path)``).
         coordinates: Number of parameters that hold a canary; up to 10,000 by default.
         alpha: Significance level.
-        say: Called with the plan and each further message.
+        announce: Called with the plan and each further message.
     """
     _check_given(engine, model, optimizer, data_loader)
     if (epochs is None) == (steps is None):
         raise InvalidInputError(
-            "say how long training will be: epochs=..., or steps=..., and not both"
+            "specify how long training will be: epochs=..., or steps=..., and not both"
         )
     if step is not None:
         check_step(step)
@@ -160,7 +160,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         coordinates=coordinates,
         alpha=alpha,
     )
-    say(str(plan))
+    announce(str(plan))
     audit = OpacusAudit(
         optimizer,
         data_loader,
@@ -173,23 +173,23 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
     )
     with ExitStack() as failed:
         failed.callback(audit.detach)
-        say(
+        announce(
             "For others to check it later, publish this before training: commitment "
             f"{audit.commitment.sha256}"
         )
         if step is None:
-            say(
+            announce(
                 "Clipping and per-example gradients will not be checked: pass "
                 "step=..., what you do with a batch, to check them."
             )
         else:
             sensitivity = audit.probe(step, train=train, steps=steps)
-            say(f"Probe of the step: {sensitivity}")
+            announce(f"Probe of the step: {sensitivity}")
             others = [each for each in audit.faults if each not in sensitivity.faults]
             for each in others:
-                say(f"Fault found: {sentence(each)}.")
+                announce(f"Fault found: {sentence(each)}.")
             if audit.faults:
-                say("This is a fault whatever the audit shows: fix it first.")
+                announce("This is a fault whatever the audit shows: fix it first.")
         failed.pop_all()
     return audit
 

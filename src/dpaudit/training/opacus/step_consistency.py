@@ -205,7 +205,7 @@ class StepConsistency:
         """Return the state as JSON values."""
         return {
             "configured": self.steps.saved().tolist(),
-            "told": self._counted_before,
+            "counted": self._counted_before,
             "norms": list(self._norms),
             "counts": self._counts,
             "own_rows": self.own_rows,
@@ -216,7 +216,7 @@ class StepConsistency:
         """Continue from the state that ``saved`` returned."""
         rows = np.array(saved["configured"], np.float64).reshape(-1, 4)
         self.steps = ConfiguredSteps.restored(rows)
-        self._counted_before = int(saved["told"])
+        self._counted_before = int(saved["counted"])
         self.own_rows |= bool(saved["own_rows"])
         module, noise = saved["norms"]
         self._norms = float(module), float(noise)

@@ -57,8 +57,8 @@ class TrainerAudit:
         """
         if self._audit is not None:
             raise InvalidRunError(
-                "this callback has audited a training already; a second one needs a "
-                "callback and a key of its own"
+                "this callback has audited a training run already; a second one needs "
+                "a callback and a key of its own"
             )
         if ranks > 1:
             raise InvalidInputError(

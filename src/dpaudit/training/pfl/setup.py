@@ -113,7 +113,7 @@ def read_accountant(accountant: PrivacyAccountant) -> tuple[float, float, int]:
         raise InvalidInputError(
             f"noise_scale={accountant.noise_scale:g} stands for a larger cohort than "
             "is trained with: this run adds less noise than the accountant counts "
-            "with, and is not as private as it says; audit a run with noise_scale=1"
+            "with, and is less private than it claims; audit a run with noise_scale=1"
         )
     return (
         float(accountant.noise_parameter),

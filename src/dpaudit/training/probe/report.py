@@ -127,7 +127,7 @@ def unpacked(state: State, name: str, fields: set[str]) -> Mapping[str, Any]:
     """Return the mapping with these fields that ``packed`` stored."""
     kept = state.get(name)
     if kept is None or kept.dtype != np.uint8:
-        raise InvalidInputError(f"the state does not say what was looked at: {name!r}")
+        raise InvalidInputError(f"the state does not record what was probed: {name!r}")
     return _canonical.object_of(
         _canonical.parsed(kept.tobytes().decode()), name, fields
     )
