@@ -61,15 +61,8 @@ LONG = {
     "dpaudit-lab calibrate ": "minutes; tests run it small",
     "dpaudit plan ": "tests run and keep what plans say",
     "dpaudit tally --engine ray ": "starts Ray, as a test does",
-    "python examples/opacus_digits.py": "the small sweep of audits trains it",
     "python examples/opacus_digits.py ": "the README runs it",
-    "python examples/opacus_mnist.py": "minutes, and fetches MNIST",
-    "python examples/opacus_mnist.py ": "minutes, and fetches MNIST",
-    "python examples/black_box.py": "a test runs its three trainings",
-    "python examples/language_model.py": "a minute; a test runs it small",
     "python examples/language_model.py ": "a minute; a test runs it small",
-    "python examples/any_loop.py": "the command below it runs it with a fault",
-    "python examples/jax_digits.py --divide-noise-by ": "a test plants it too",
     "python examples/flower_users.py --divide-noise-by ": "starts Ray, as a test does",
 }
 # Pages whose python blocks are run by a test, and which.

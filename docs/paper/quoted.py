@@ -203,8 +203,8 @@ def price_of_rounds(coordinates: int, per_coordinate: int) -> float:
 
     rules = PLANS[coordinates, per_coordinate].rounds
     squares = np.square(rules.round_weights)
-    squares *= (1 - rules.chance_share) / squares.sum()
-    later = rules.chance_share + np.append(np.cumsum(squares[::-1])[::-1][1:], 0.0)
+    squares *= (1 - rules.randomness_share) / squares.sum()
+    later = rules.randomness_share + np.append(np.cumsum(squares[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):
         each = 2 * stats.norm.cdf(rules.max_jump / 2 / np.sqrt(later)) - 1
     return float(each.mean())
@@ -216,7 +216,7 @@ for column, plan in zip(
     computed(f"price_{column}", 2, partial(price_of_rounds, *plan))
 
 # What longer commands measured, each quoted from where its row is kept.
-_RULES = "docs/explanation/adaptive-rules.md"
+_RULES = "docs/explanation/bounds.md"
 _RULES_BY = "python lab/measure/adaptive_rules.py"
 for name, row, values in (
     (
@@ -266,7 +266,8 @@ measured(
     row="silent once ahead | 1,000",
     command="python lab/measure/errata.py alarms",
 )
-_LIMIT, _LIMIT_BY = "docs/explanation/limit.md", "python lab/measure/limit.py"
+_LIMIT = "docs/explanation/why-the-bound-is-lower.md"
+_LIMIT_BY = "python lab/measure/limit.py"
 for name, row, text, what in (
     ("limit_1", "100 steps, q = 0.1", "0.580 [0.577, 0.583]", "table"),
     ("limit_4", "| 4 |", "0.757 [0.755, 0.759]", "table"),

@@ -294,7 +294,7 @@ def test_what_is_clear_of_few_guesses_is_so_by_their_p_value(guesses, wrong):
 
 
 def looks_in_words(ranked, *, epsilon, delta, alpha):
-    """Choose looks as docs/explanation/ranked-bound.md says it, one after another."""
+    """Choose looks as docs/explanation/bounds.md says it, one after another."""
     last, slack = len(ranked.right), ranked.canaries * delta
     first = 1
     while special.expit(epsilon) ** first > 0.012 and first <= last:

@@ -41,7 +41,7 @@ def test_a_number_must_be_known_and_used(build, monkeypatch):
 @pytest.mark.usefixtures("build")
 def test_a_row_that_says_something_else_is_missed():
     quoted = sys.modules["quoted"]
-    where = "docs/explanation/limit.md"
+    where = "docs/explanation/why-the-bound-is-lower.md"
     quoted.measured("gone", "0.999 [0.9, 1.0]", where=where, row="| 12 |", command="c")
     with pytest.raises(SystemExit, match=r"no line with '\| 12 \|'"):
         quoted.NUMBERS["gone"]()

@@ -381,7 +381,7 @@ DESIGN = Design(canaries=60, rules=OneRun(guesses=30), claim=PureDP(epsilon=0.5)
 
 @dataclass(frozen=True)
 class Hoeffding:
-    """As docs/how-to/add-a-bound.md writes it."""
+    """As docs/how-to/extend.md writes it."""
 
     method: ClassVar[str] = "hoeffding"
     reference: ClassVar[str] = "Hoeffding, JASA 58, 1963, theorem 1"

@@ -14,7 +14,7 @@ from dpaudit.bounds.readings import Reading, Weighted
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import OneRun, Rules
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/add-a-game.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/extend.md"
 PLAY = """
 import numpy as np
 from pathlib import Path
@@ -39,7 +39,8 @@ Path("evidence.json").write_text(seal(evidence))
 @pytest.fixture
 def package(tmp_path):
     """A package with the game, as if it were installed."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    section = PAGE.read_text("utf-8").split("\n## A game\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     (tmp_path / "streaks.py").write_text("\n".join(blocks), "utf-8")
     known = tmp_path / "streaks-1.0.dist-info"
     known.mkdir()

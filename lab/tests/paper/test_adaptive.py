@@ -121,7 +121,8 @@ def test_what_no_median_exceeds_is_that_of_the_best_tests_of_sets_of_one():
 
 
 def test_the_page_quotes_the_limits_of_one_step():
-    page = Path(__file__).parents[3] / "docs" / "explanation" / "limit.md"
+    explanation = Path(__file__).parents[3] / "docs" / "explanation"
+    page = explanation / "why-the-bound-is-lower.md"
     (row,) = re.findall(r"\n\| limit \| (.*) \|\n", page.read_text("utf-8"))
     sizes = (1, 2, 4, 8, 12, 20)  # and 40, which the figure does not have
     for size, quoted in zip(sizes, row.split(" | "), strict=False):

@@ -152,8 +152,9 @@ EXPLANATION = Path(__file__).parents[3] / "docs" / "explanation"
 
 def test_pages_and_figures_quote_the_limits_that_are_kept():
     kept = {at: f"{found.value:.3f}" for at, found in MOST.items()}
-    page = (EXPLANATION / "limit.md").read_text("utf-8")
-    table = page.partition("## What it is\n")[2].partition("| the same, 10,000")[0]
+    page = (EXPLANATION / "why-the-bound-is-lower.md").read_text("utf-8")
+    table = page.partition("## The limit for given canaries\n")[2]
+    table = table.partition("| the same, 10,000")[0]
     quoted = re.findall(r"\| (\d+) \| (0\.\d+) \[(0\.\d+), (0\.\d+)\]", table)
     assert len(quoted) >= 4
     for size, *numbers in quoted:
@@ -200,7 +201,7 @@ def test_medians_beside_limits_on_them_are_those_of_the_figures():
             found = [r for r in csv.DictReader(file) if wanted.items() <= r.items()]
         return max(found, key=lambda row: float(row.get("mean", 0)))
 
-    page = (EXPLANATION / "limit.md").read_text("utf-8")
+    page = (EXPLANATION / "why-the-bound-is-lower.md").read_text("utf-8")
     table = page.partition("| best number of canaries")[2].partition("\n\n")[0]
     (*_, many, more, one) = [line.split(" | ") for line in table.splitlines()]
     for row, runs in ((many, "1"), (more, "10")):

@@ -15,7 +15,7 @@ largest rejected epsilon counts, wherever it is.
 Valid for every mechanism. (Plugging in the number of guesses *made*, where stopping may
 depend on revealed coins, is not: docs/explanation/errata.md.)
 
-Reference: docs/explanation/adaptive-rules.md.
+Reference: docs/explanation/bounds.md#why-they-are-valid.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ for any mechanism; method adaptive)
     """
 
     method: ClassVar[str] = "adaptive"
-    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#why-they-are-valid"
     rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:

@@ -16,7 +16,7 @@ The wealth is not monotone in epsilon: the lower bound is the last epsilon of a 
 grid before the first that is not rejected. It may be read after every guess: it never
 decreases, and all its values hold simultaneously with probability ``1 - alpha``.
 
-Reference: docs/explanation/adaptive-rules.md.
+Reference: docs/explanation/bounds.md#why-they-are-valid.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ for any mechanism; method betting)
 
     grid: Grid = field(default_factory=Grid)
     method: ClassVar[str] = "betting"
-    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#why-they-are-valid"
 
     def log_p_value(self, bets: Bets, *, epsilon: float, delta: float) -> float:
         """Return the log p-value: 1 / the largest wealth, plus the price of delta."""

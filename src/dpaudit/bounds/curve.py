@@ -39,7 +39,7 @@ the p-value increases with delta and decreases with ``v``, so "some true point o
 curve is rejected" is the event that ``V`` reaches a certain count, and at that count
 one true point has a p-value of at most alpha.
 
-References: docs/explanation/exact-bound.md; for the recursion,
+References: docs/explanation/bounds.md#variants; for the recursion,
 https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3.
 """
 

@@ -23,10 +23,11 @@ made, the reading is that number and the number of correct ones. At delta = 0 th
 binomial tail at the number made is a p-value, as above: this is the paper's Algorithm 1
 as printed. Under (epsilon, delta) the coins can be coupled with coins whose odds, given
 the output and the coins before, are at most e^epsilon, except on an event of
-probability ``m delta / (1 + e^epsilon)`` at most (docs/explanation/adaptive-rules.md).
-So the tail plus that price is a p-value. It bounds a different event for each epsilon,
-so epsilons are tested on a grid, up to the first that is not rejected; at delta = 0
-tails increase with epsilon, and no grid is needed.
+probability ``m delta / (1 + e^epsilon)`` at most
+(docs/explanation/bounds.md#why-they-are-valid). So the tail plus that price is a
+p-value. It bounds a different event for each epsilon, so epsilons are tested on a grid,
+up to the first that is not rejected; at delta = 0 tails increase with epsilon, and no
+grid is needed.
 
 *Independent runs* (``SeparateRunsBound``). Each run has one coin: it decides which of
 two neighbouring data sets the mechanism sees, and the guesser guesses it or abstains.
@@ -39,11 +40,11 @@ guesses revealed coins first attains it, so this is exact too, and delta costs l
 in one run: there is no ``m delta``. It holds for guessers that see the outputs of all
 runs before they guess.
 
-References: docs/explanation/exact-bound.md; for the game and the pure bound, Steinke,
-Nasr and Jagielski, https://arxiv.org/abs/2305.08846; for independent runs, Keinan,
-Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2, and Jagielski,
-Ullman and Oprea, https://arxiv.org/abs/2006.07709; for the simulation of a run,
-Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
+References: docs/explanation/bounds.md#the-exact-bound; for the game and the pure bound,
+Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846; for independent runs,
+Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2, and
+Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709; for the simulation of a
+run, Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
 """
 
 from collections.abc import Callable
@@ -88,7 +89,7 @@ for any mechanism; method exact)
     """
 
     method: ClassVar[str] = "exact"
-    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#the-exact-bound"
     rises: ClassVar[bool] = True  # each is the largest probability under a claim
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
@@ -202,7 +203,7 @@ for any mechanism; method as made)
     """
 
     method: ClassVar[str] = "as made"
-    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#as-many-guesses-as-made"
     rises_without_delta: ClassVar[bool] = True  # they are binomial tails
 
     def one_event(self, made: CountsAsMade, /) -> bool:  # noqa: ARG002
@@ -234,7 +235,9 @@ for any mechanism in independent runs; method separate)
     """
 
     method: ClassVar[str] = "separate"
-    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    reference: ClassVar[str] = (
+        "docs/explanation/bounds.md#one-coin-in-each-of-many-runs"
+    )
     rises: ClassVar[bool] = True  # each is the largest probability under a claim
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:

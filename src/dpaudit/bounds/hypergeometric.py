@@ -48,7 +48,7 @@ such theorem is proved: ``RandomHalf`` has guesses "included" only.
 All p-values, at every epsilon and delta, bound the probability of one event, "at least
 so many of the guessed canaries were included".
 
-Reference: docs/explanation/exact-bound.md, a random half.
+Reference: docs/explanation/bounds.md#a-random-half, a random half.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ mechanism; method hypergeometric)
     """
 
     method: ClassVar[str] = "hypergeometric"
-    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#a-random-half"
 
     def log_p_value(self, counts: HalfCounts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""

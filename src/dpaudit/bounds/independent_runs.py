@@ -15,7 +15,7 @@ A further run helps most at delta > 0: no audit of one run can reliably certify 
 than the mechanism's epsilon at ``delta / alpha``, and ``k`` runs raise that to
 ``delta / alpha^(1/k)``.
 
-Reference: docs/explanation/ceilings.md.
+Reference: docs/explanation/why-the-bound-is-lower.md#several-runs.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class IndependentRunsBound(GameBound[Sequence[Counts]]):
     """
 
     method: ClassVar[str] = "independent runs"
-    reference: ClassVar[str] = "docs/explanation/ceilings.md"
+    reference: ClassVar[str] = "docs/explanation/why-the-bound-is-lower.md#several-runs"
     rises: ClassVar[bool] = True  # the p-values of every run do
 
     def log_p_value(
@@ -84,7 +84,7 @@ class PooledRunsBound:
     by: GameBound[Counts] = field(default_factory=ExactBound)
 
     method: ClassVar[str] = "pooled runs"
-    reference: ClassVar[str] = "docs/explanation/ceilings.md"
+    reference: ClassVar[str] = "docs/explanation/why-the-bound-is-lower.md#several-runs"
 
     def log_p_value(
         self, runs: Sequence[Counts], *, epsilon: float, delta: float

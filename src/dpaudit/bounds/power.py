@@ -15,7 +15,7 @@ a claim, so it is refuted from some number of correct guesses on. The accuracy n
 reach that number with a given power depends on no model of the mechanism, only on the
 binomial distribution.
 
-Reference: docs/explanation/ceilings.md.
+Reference: docs/explanation/why-the-bound-is-lower.md#the-ceiling-of-one-run.
 """
 
 from math import inf, log, ulp

@@ -18,7 +18,7 @@ not on the coins; the number of ranked guesses is fixed before the run. As the t
 differs from one epsilon to the next, the lower bound is the last epsilon of a fixed
 grid before the first one that is not rejected.
 
-Reference: docs/explanation/ranked-bound.md.
+Reference: docs/explanation/bounds.md#ranked-guesses.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ _EPSILONS_AT_ONCE = 256  # epsilons that are tested together
 _STEP = 0.01  # of the grid of epsilons on which bounds are reported
 _FIRST_LEVEL = 0.012  # the smallest look is large enough to reach this p-value
 _PRICE_SHARE = 0.7  # at most this share of alpha goes to delta
-_LARGEST_STEIN = 0.63  # times sqrt((1 - p)/(p k)); docs/explanation/ranked-bound.md
+_LARGEST_STEIN = 0.63  # times sqrt((1 - p)/(p k)); proof in the reference above
 _UNION_BELOW = 1e-10  # below this a union bound replaces the exact probability
 _ROUNDED_UP = 1e-11  # by how much ``crossing`` may exceed the probability
 _MULTIPLES = np.append(1.0, 1.5 * 2.0 ** np.arange(1, 64))  # looks / first look
@@ -74,7 +74,7 @@ for any mechanism; method ranked)
 
     level: float = 0.05
     method: ClassVar[str] = "ranked"
-    reference: ClassVar[str] = "docs/explanation/ranked-bound.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#ranked-guesses"
 
     def log_p_value(self, ranked: Ranked, *, epsilon: float, delta: float) -> float:
         """Return the log of a claim's p-value, with looks chosen for ``level``."""

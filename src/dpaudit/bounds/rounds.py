@@ -37,7 +37,7 @@ epsilon of a fixed grid before the first that is not rejected. The grid begins a
 ``start``, fixed before the run: a larger start pays less for delta, but a true epsilon
 below it is reported as 0.
 
-Reference: docs/explanation/adaptive-rules.md.
+Reference: docs/explanation/bounds.md#δ-in-rounds.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class RoundsBound(GameBound[Rounds]):
 
     grid: Grid = field(default_factory=Grid)
     method: ClassVar[str] = "rounds"
-    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#why-they-are-valid"
 
     def log_p_value(self, rounds: Rounds, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""

@@ -20,7 +20,7 @@ coins are independent with its probabilities, and the price of failed couplings 
 depend on it. But the event then differs from one output to the next, and so may the
 epsilons that are rejected; so epsilons are tested one after the other, on a fixed grid.
 
-Reference: docs/explanation/exact-bound.md, unequal inclusion.
+Reference: docs/explanation/bounds.md#variants, unequal inclusion.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class BiasedCoinsBound(GameBound[BiasedCoinCounts]):
     """
 
     method: ClassVar[str] = "unequal"
-    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#variants"
     rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(

@@ -30,8 +30,8 @@ the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``, 
 added; the price of ``WeightedBound`` is not proved here. As weights and sizes are
 fixed, the p-values bound one event at every epsilon.
 
-References: docs/explanation/weighted-bound.md; for slots,
-docs/explanation/adaptive-rules.md.
+References: docs/explanation/bounds.md#weighted-guesses; for slots,
+docs/explanation/bounds.md#why-they-are-valid.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ for any mechanism; method weighted)
     """
 
     method: ClassVar[str] = "weighted"
-    reference: ClassVar[str] = "docs/explanation/weighted-bound.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#weighted-guesses"
     rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, weighted: Weighted, *, epsilon: float, delta: float) -> float:
@@ -137,7 +137,7 @@ for any mechanism; method slots)
     """
 
     method: ClassVar[str] = "slots"
-    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
+    reference: ClassVar[str] = "docs/explanation/bounds.md#why-they-are-valid"
     rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, slots: Weighted, *, epsilon: float, delta: float) -> float:

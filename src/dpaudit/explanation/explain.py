@@ -96,7 +96,7 @@ _SHORT = (
 )
 
 
-def _look_for_a_fault(unit: str | None) -> dict[str, Advice]:
+def _search_for_a_fault(unit: str | None) -> dict[str, Advice]:
     """Return the advice for guesses that no model explains."""
     record = terms_of(unit).record
     advice = Advice(
@@ -170,7 +170,7 @@ def explain(
         detected = f"{detected} {_SHORT}".strip()
     if refuted:  # a fault names its own cause
         unit = result.design.setting.unit
-        advice = {} if result.faults else _look_for_a_fault(unit)
+        advice = {} if result.faults else _search_for_a_fault(unit)
     elif not result.faults:
         advice = _with_usual(result, gaps, advice)
     steps = _steps(gaps, advice)

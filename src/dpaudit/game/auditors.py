@@ -14,7 +14,7 @@
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithms 1
 and 2 and definition "Adaptive ORA"; Steinke, Nasr and Jagielski,
 https://arxiv.org/abs/2305.08846; Jagielski, Ullman and Oprea,
-https://arxiv.org/abs/2006.07709; docs/explanation/adaptive-rules.md for what an
+https://arxiv.org/abs/2006.07709; docs/explanation/bounds.md#adaptive-rules for what an
 adaptive audit must fix, and why.
 """
 

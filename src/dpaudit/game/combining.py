@@ -29,7 +29,7 @@ results of one run, under whatever designs, share the same coins. A run is ident
 its key, of which the commitment holds a hash. Two runs with one key are not independent
 either, and are refused for the same reason.
 
-Reference: docs/explanation/ceilings.md.
+Reference: docs/explanation/why-the-bound-is-lower.md#several-runs.
 """
 
 from collections.abc import Sequence

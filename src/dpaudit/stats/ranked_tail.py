@@ -15,7 +15,7 @@ distribution: the largest solution of the Stein equations of the shells. For a s
 is one function, and bounded for the others with the largest possible covariance,
 ``P[B >= k] P[B < k]``.
 
-Reference: docs/explanation/ranked-bound.md.
+Reference: docs/explanation/bounds.md#ranked-guesses.
 """
 
 from collections.abc import Iterable, Sequence
@@ -125,8 +125,8 @@ def shell_cap(trials: int, log_odds: float) -> float:
 def cap_bound(trials: NDArray[np.int64], log_odds: ArrayLike) -> NDArray[np.float64]:
     """Return a closed-form upper bound on the Stein solutions of many shells.
 
-    It is T4 of docs/explanation/ranked-bound.md; in large shells it is about 1.5 times
-    ``shell_cap``.
+    It is T4 of docs/explanation/bounds.md#ranked-guesses; in large shells it is about
+    1.5 times ``shell_cap``.
     """
     least = np.exp(-np.asarray(log_odds)) / np.maximum(trials - 1, 1)
     return np.asarray(np.where(trials > 1, 0.938 * np.sqrt(least), np.inf))

@@ -13,10 +13,10 @@ them is then a sum, not a simulation.
 ``m`` coins, drawn at random, with probability ``m delta / k`` reveals each coin with
 probability delta; the other guesses are randomised response. *Attaining* is the
 distribution under which a count is reached with the largest probability of any
-mechanism (docs/explanation/exact-bound.md, attainment): no count of guesses made in one
-run is more likely to be large. In *separate runs* coins cannot fail together: each is
-revealed with probability delta, else answered by randomised response, and the guesser
-takes the revealed ones first.
+mechanism (docs/explanation/bounds.md#proof-of-the-exact-bound, attainment): no count of
+guesses made in one run is more likely to be large. In *separate runs* coins cannot fail
+together: each is revealed with probability delta, else answered by randomised response,
+and the guesser takes the revealed ones first.
 """
 
 from collections.abc import Callable, Iterator, Sequence

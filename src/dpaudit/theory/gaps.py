@@ -27,7 +27,8 @@ makes those drops nonnegative at delta = 0. With delta they may be negative, and
 the last, as a bound is not linear in the accuracy.
 
 Reference: Keinan, Shenfeld and Ligett, Theorems "Optimal efficacy without abstentions"
-and "Optimal efficacy", https://arxiv.org/abs/2503.07199; docs/explanation/ceilings.md.
+and "Optimal efficacy", https://arxiv.org/abs/2503.07199;
+docs/explanation/why-the-bound-is-lower.md#the-gaps.
 """
 
 from dataclasses import dataclass

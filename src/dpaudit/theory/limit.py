@@ -23,8 +23,8 @@ mass of both at every point and only makes them easier to distinguish; many grou
 power of a Fourier transform. So the power is rounded up, and ``ROUNDING`` covers the
 error of the transforms.
 
-Reference: docs/explanation/limit.md. Doroshenko et al. for connecting the dots,
-https://arxiv.org/abs/2207.04380.
+Reference: docs/explanation/why-the-bound-is-lower.md#the-limit-for-given-canaries.
+Doroshenko et al. for connecting the dots, https://arxiv.org/abs/2207.04380.
 """
 
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ is not made counts as wrong, so a number that is seldom reached gives a weak bou
 
 Reference: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
 https://arxiv.org/abs/2503.07199, for counts and a threshold of infinity;
-docs/explanation/adaptive-rules.md.
+docs/explanation/bounds.md#what-they-are-worth-on-dp-sgd.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ the lower bound on epsilon, and the probability that a claim is refuted. More co
 guesses are never weaker evidence against a claim, so a claim is refuted from some
 number of correct guesses on, and the power is the mass of the distribution from there.
 
-Reference: docs/explanation/exact-bound.md for the bound and the test.
+Reference: docs/explanation/bounds.md#the-exact-bound for the bound and the test.
 """
 
 from dataclasses import dataclass

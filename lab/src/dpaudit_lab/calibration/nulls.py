@@ -9,7 +9,7 @@ their own. Here are three more: ``Exposed`` gives away single coins, ``Attaining
 reaches the exact bound's p-value, and ``Stopping`` is honest about silence but has a
 guesser who knows when to leave.
 
-Reference: docs/explanation/exact-bound.md for the attaining law.
+Reference: docs/explanation/bounds.md for the attaining law.
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ likely guesses; valid adaptively are a number committed beforehand, bets (where 
 price leaves something of alpha), and limited rounds.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section
-"Adaptive ORA", Figure "fig:dp-sgd-ora-vs-aora"; docs/explanation/adaptive-rules.md.
+"Adaptive ORA", Figure "fig:dp-sgd-ora-vs-aora"; docs/explanation/bounds.md.
 """
 
 from collections.abc import Sequence

@@ -37,17 +37,18 @@ or limits, and writes no page. Bands are one standard error; what the paper prin
 compared in standard errors of the difference, its own error counted in (half a unit of
 the last digit where none is printed). Curves of rules without a [general
 guarantee](errata.md), such as AORA as published, are dashed; [valid
-ones](adaptive-rules.md) stand beside them. Thin lines are the true epsilon (beside
-efficacies its share, e^ε / (1 + e^ε)) and [what no audit reliably
-exceeds](ceilings.md). The paper plots means. What [no valid audit's
-median](limit.md) exceeds is black, and means may lie above it; so there the medians of
-the same runs are drawn too, as bars. "So it is here" means by more than two standard
-errors, and a course nowhere goes the other way; "so within error here", that it does
-somewhere, by two or less; "not so here", by more than three. Numbers of guesses and
-elements, and the epsilons of figures that have several, are ours where the paper does
-not print them. Times are on the clock; a figure drawn again from a store names the time
-of an earlier run. A mechanism of your own is [put into a
-figure](../how-to/extend-a-figure.md) in 20 lines.
+ones](bounds.md#adaptive-rules) stand beside them. Thin lines are the true epsilon
+(beside efficacies its share, e^ε / (1 + e^ε)) and [what no audit reliably
+exceeds](why-the-bound-is-lower.md#the-ceiling-of-one-run). The paper plots means. What
+[no valid audit's median](why-the-bound-is-lower.md#the-limit-for-given-canaries)
+exceeds is black, and means may lie above it; so there the medians of the same runs are
+drawn too, as bars. "So it is here" means by more than two standard errors, and a course
+nowhere goes the other way; "so within error here", that it does somewhere, by two or
+less; "not so here", by more than three. Numbers of guesses and elements, and the
+epsilons of figures that have several, are ours where the paper does not print them.
+Times are on the clock; a figure drawn again from a store names the time of an earlier
+run. A mechanism of your own is [put into a
+figure](../how-to/extend.md#a-figure-of-the-paper) in 20 lines.
 
 | printed number | figure | printed | measured | apart | remark |
 |---|---|---|---|---|---|

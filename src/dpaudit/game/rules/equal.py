@@ -235,7 +235,7 @@ class Ranking(EqualGuesses):
     ordered = True
 
     def bound(self) -> AnyBound:
-        """Return the bound that looks at increasing numbers of the best guesses."""
+        """Return the bound that reads increasing numbers of the best guesses."""
         return RankedBound()
 
     def read(self, played: Played, *, canaries: int) -> Reading:

@@ -80,7 +80,7 @@ __all__ = [
 
 _FAULT_FOUND: Final = capital(Verdict.FAULT_FOUND)
 _WIDTH, _NAMES = 88, 26  # of a row in a terminal, and of its name
-_LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
+_LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-scores.md
 _FAR = 4.0  # standard deviations beyond which scores are reported as reversed
 
 

@@ -62,7 +62,7 @@ def stage_faults(stage: Stage, terms: Terms) -> str:
 def never_seen(terms: Terms) -> str:
     """Return the faults that cannot be detected from inside a run.
 
-    docs/explanation/tiers-and-threat-models.md describes what would detect them.
+    docs/explanation/assumptions.md describes what would detect them.
     """
     return (
         f"preprocessing {terms.elsewhere}, {terms.accounts}, choices made by looking "

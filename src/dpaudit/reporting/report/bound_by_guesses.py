@@ -9,7 +9,7 @@ With a ranking the price is paid: the bound holds at all looks simultaneously. W
 fixed number only the bound at that number counts, and the others show what other
 numbers would have given.
 
-Reference: docs/explanation/ranked-bound.md.
+Reference: docs/explanation/bounds.md#ranked-guesses.
 """
 
 from math import isfinite

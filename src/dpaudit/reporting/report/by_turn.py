@@ -17,7 +17,7 @@ threshold.
 Each course is against one epsilon: that of the claim, or the lower bound, the largest
 that the game rejects.
 
-Reference: docs/explanation/adaptive-rules.md.
+Reference: docs/explanation/bounds.md#adaptive-rules.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ A privacy claim is a curve: for every epsilon the smallest delta. Counts of corr
 guesses certify, at all epsilons at once, a lower bound on delta. If the claim's curve
 is below it anywhere, the claim is refuted.
 
-Reference: ``dpaudit.bounds.curve``; docs/explanation/exact-bound.md.
+Reference: ``dpaudit.bounds.curve``; docs/explanation/bounds.md#variants.
 """
 
 from math import floor, log10

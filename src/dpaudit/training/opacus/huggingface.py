@@ -1,7 +1,7 @@
 """Audits Opacus training run by Hugging Face's ``Trainer`` or TRL's.
 
 Needs the extra ``huggingface``. ``Trainer`` does not support Opacus, so it needs some
-setup, described in ``docs/how-to/audit-opacus-with-hugging-face.md``. Of this, the
+setup, described in ``docs/how-to/audit-opacus.md``. Of this, the
 callback clears what Opacus keeps of a step and refuses arguments that would break the
 privacy of training, and ``step_of`` returns the trainer's own step, for a probe. A loss
 that keeps records separate is ``dpaudit.training.language_models.RecordLoss``.

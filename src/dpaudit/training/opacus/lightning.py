@@ -30,7 +30,7 @@ class LightningAuditCallback(Callback):
         attach: Returns an ``OpacusAudit``, given optimizer, loader and number of steps.
 
     Example:
-        See ``docs/how-to/audit-opacus-with-lightning.md``::
+        See ``docs/how-to/audit-opacus.md``::
 
             def attach(optimizer, loader, steps):
                 plan = plan_opacus(optimizer, loader, steps=steps, delta=1e-5)

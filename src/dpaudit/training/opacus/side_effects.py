@@ -100,7 +100,7 @@ class SideEffects:
 
     def attach(self, attachment: Attachment) -> None:
         """Begin to record changes."""
-        attachment.before(self._look)
+        attachment.before(self._record_changes)
         attachment.after(self._remember)
 
         def other(optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -111,7 +111,7 @@ class SideEffects:
     def end(self) -> None:
         """Record what changed since the last step, after training has ended."""
         before = dict(self.changed)
-        self._look()
+        self._record_changes()
         self._late = [
             name for name, n in self.changed.items() if n > before.get(name, 0)
         ]
@@ -216,7 +216,7 @@ class SideEffects:
         else:
             self._count(f"optimizer {type(optimizer).__name__}")
 
-    def _look(self) -> None:
+    def _record_changes(self) -> None:
         """Record, just before a step, which tensors changed since the last one."""
         if self._paused:
             return

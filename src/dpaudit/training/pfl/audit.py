@@ -455,5 +455,5 @@ def _check_alone() -> None:
     if world > 1:
         raise InvalidInputError(
             f"pfl runs in {world} processes, each with a part of the users; audit a "
-            "training in one process"
+            "run in one process"
         )
