@@ -115,18 +115,26 @@ def memory() -> None:
 
 
 def largest(kind: str, per_coordinate: int, way: str) -> float:
-    """Return the most MiB that a training and its copies held together.
-
-    What processes share counts once (proportional set size), 20 times a second.
-    """
+    """Return the most MiB that a training and its copies held together."""
     command = [sys.executable, "-W", "ignore", __file__, "trained", kind]
-    training = subprocess.Popen([*command, str(per_coordinate), way])
-    most = 0.0
-    while training.poll() is None:
-        most = max(most, sum(map(held, family(training.pid))))
+    return largest_memory([*command, str(per_coordinate), way])
+
+
+def largest_memory(command: list[str]) -> float:
+    """Return the most MiB that a program and its copies hold together.
+
+    What processes share counts once (proportional set size), 20 times a second. As a
+    process may be copied while its memory is read, of two successive readings the
+    smaller one counts.
+    """
+    program = subprocess.Popen(command)
+    most = before = 0.0
+    while program.poll() is None:
+        now = float(sum(map(held, family(program.pid))))
+        most, before = max(most, min(before, now)), now
         time.sleep(0.05)
-    if training.returncode:
-        raise SystemExit(training.returncode)
+    if program.returncode:
+        raise SystemExit(program.returncode)
     return most / 1024
 
 

@@ -18,12 +18,14 @@ from dpaudit.training.probe import Tree, leaf_digests
 __all__ = ["ReleasedModel", "digest_of_leaves", "weights_digest"]
 
 _MAX_NAMED: Final = 4  # differing arrays that a finding names
+_WRAPPERS: Final = ("_module.", "module.")  # of Opacus, and of DDP
 
 
 def weights_digest(weights: Tree) -> str:
     """Return the SHA-256 by which a report identifies the audited weights.
 
-    It covers the names, types, shapes and bits of all arrays, in any order.
+    It covers the names, types, shapes and bits of all arrays, in any order. Names are
+    read without what Opacus and DDP put before all of them.
 
     Args:
         weights: A tree of arrays, such as ``model.state_dict()`` of torch or the
@@ -33,12 +35,18 @@ def weights_digest(weights: Tree) -> str:
         >>> import numpy as np
         >>> weights_digest({"layer.weight": np.ones((2, 3), np.float32)})[:16]
         '95caae6a88378e6d'
+        >>> weights_digest({"_module.layer.weight": np.ones((2, 3), np.float32)})[:16]
+        '95caae6a88378e6d'
     """
     return digest_of_leaves(leaf_digests(weights, "weights"))
 
 
 def digest_of_leaves(digests: Mapping[str, str]) -> str:
-    """Return one digest of all arrays, given the digest of each."""
+    """Return one digest of all arrays, given the digest of each by its name."""
+    for prefix in _WRAPPERS:
+        if digests and all(name.startswith(prefix) for name in digests):
+            bare = {name.removeprefix(prefix): digests[name] for name in digests}
+            return digest_of_leaves(bare)
     return sha256(_canonical.text(dict(digests)).encode()).hexdigest()
 
 

@@ -826,7 +826,7 @@ def test_a_generator_that_nobody_seeded_is_a_fault():
 )
 def test_what_is_passed_is_checked_before_anything_is_attached(wrong, said):
     run = private_run()
-    given = {"epochs": 1, "delta": 1e-5, "coordinates": 50, "say": lambda _: None}
+    given = {"epochs": 1, "delta": 1e-5, "coordinates": 50, "announce": lambda _: None}
     given |= wrong
     with pytest.raises(InvalidInputError, match=said):
         audit_opacus(run.engine, run.model, run.optimizer, run.loader, **given)

@@ -15,7 +15,7 @@ def seen(change):
     clip = optimizer.clip_and_accumulate
     optimizer.clip_and_accumulate = lambda: change(optimizer, clip)
     batch = run.loader.dataset[:120]
-    count, most = left_of_many(step_of(run), optimizer, batch)
+    count, most = left_of_many(step_of(run), optimizer, [batch])
     assert count == 120
     return most
 
@@ -58,7 +58,7 @@ def test_records_beyond_the_size_of_every_parameter_are_not_counted():
     most = max(each.numel() for each in run.optimizer.params)
     rows = torch.arange(most + 10) % len(run.loader.dataset)
     batch = run.loader.dataset[rows]
-    count, _ = left_of_many(step_of(run), run.optimizer, batch)
+    count, _ = left_of_many(step_of(run), run.optimizer, [batch])
     assert count == most
 
 
@@ -81,3 +81,20 @@ def twice(optimizer, clip):
 def test_a_record_that_is_clipped_otherwise_is_seen():
     assert seen(last_is_not_clipped) > 100
     assert seen(twice) == pytest.approx(2, rel=1e-6)
+
+
+def test_records_may_come_in_several_batches():
+    run = private_run()
+    optimizer, data, calls = run.optimizer, run.loader.dataset, []
+    clip = optimizer.clip_and_accumulate
+
+    def third_is_doubled():
+        calls.append(len(optimizer.params[0].grad_sample))
+        clip()
+        if calls[-1] == 50:
+            scaled(optimizer, 2)
+
+    optimizer.clip_and_accumulate = third_is_doubled
+    batches = data[:40], data[40:80], data[80:130]
+    count, most = left_of_many(step_of(run), optimizer, iter(batches))
+    assert (count, most) == (130, pytest.approx(2, rel=1e-6))

@@ -46,7 +46,7 @@ def _planned(monkeypatch):
 
 
 def opened(run, **options):
-    given = {"epochs": 4, "delta": 1e-5, "key": KEY, "say": lambda _: None}
+    given = {"epochs": 4, "delta": 1e-5, "key": KEY, "announce": lambda _: None}
     given |= {"step": step_of(run)} | options
     return audit_opacus(run.engine, run.model, run.optimizer, run.loader, **given)
 
@@ -118,7 +118,9 @@ FAILURES = {
     ),
     "the last line": lambda run, patch: patch(opacus_audit, "_RIDDEN", None),
     "saying the commitment": lambda run, patch: {
-        "say": lambda text: raises(WrongError())() if "commitment" in text else None
+        "announce": lambda text: (
+            raises(WrongError())() if "commitment" in text else None
+        )
     },
     "first run of the step": lambda run, patch: {
         "step": failing_step(run, WrongError(), 1)

@@ -172,7 +172,7 @@ def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
     ("fault", "words"),
     [
         ("none in a layer", "no noise"),
-        ("half", "a scaling bug"),
+        ("half", "a bug that scales all noise"),
         ("same", "seeded in every step"),
         ("none in a step", "the noise of step 8 is missing"),
     ],
@@ -381,7 +381,8 @@ def test_every_number_of_a_tensor_counts_wherever_it_lies(dtype):
     whole = (torch.arange(1001) % 2).to(dtype)
     shapes = whole, whole[1:], whole[3:10], whole[0], whole[::3], whole[:1000]
     for tensor in (*shapes, whole[:1000].view(25, 40).t()):
-        mark = side_effects._Mark("weight", {}, "weight", tensor, 1)
+        every = slice(None)
+        mark = side_effects._Mark("weight", {}, "weight", tensor, every, idle=False)
         before = int(mark.bits())
         flat = tensor.clone().reshape(-1)
         for place in {0, len(flat) // 2, len(flat) - 1}:
@@ -471,7 +472,7 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     assert result.training.accountant is not None
     assert how(result)[Stage.CLIPPING] is Status.INSPECTED
     assert how(result)[Stage.AGGREGATION] is Status.NOT_APPLICABLE  # nothing in parts
-    weights = run.model._module.state_dict()
+    weights = run.model.state_dict()
     assert result.training.weights_sha256 == weights_digest(weights)
 
 
@@ -485,9 +486,12 @@ def test_weights_that_numpy_cannot_read_have_no_digest_and_end_no_audit():
     run = private_run()
     eighths = torch.zeros(3, dtype=torch.float8_e4m3fn)
     run.model._module.register_buffer("eighths", eighths)
-    watched = side_effects.SideEffects(run.model, run.optimizer)
+    rng = np.random.default_rng(0)
+    watched = side_effects.SideEffects(run.model, run.optimizer, rng)
+    watched.end()
     assert watched._digest() == {}
     del run.model._module.eighths
+    watched.end()
     assert list(watched._digest()) == ["sha256"]
 
 

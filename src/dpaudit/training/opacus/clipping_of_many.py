@@ -6,11 +6,12 @@ batch. So just before clipping each of some hundred records gets a large gradien
 own coordinate: first in every parameter, then in one of them. The clipped sum there is
 that record's contribution after clipping, unless the sum is changed as a whole, as by a
 projection. So the record with the largest contribution is then left out, and the
-resulting change of the sum is what counts. Where per-record gradients do not exist, as
-with ghost clipping, this is not possible.
+resulting change of the sum is what counts. Where gradients are large, records come in
+several batches. Where per-record gradients do not exist, as with ghost clipping, this
+is not possible.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -24,13 +25,14 @@ _LARGE = 1e3  # clipping norms
 
 
 def left_of_many(
-    step: Step, optimizer: DPOptimizer, batch: Batch
+    step: Step, optimizer: DPOptimizer, batches: Iterable[Batch]
 ) -> tuple[int, float] | None:
     """Return the number of measured records, and the largest norm after clipping.
 
     In clipping norms; None if not measurable. Called in a copy of the process.
     """
     measured: list[tuple[int, float]] = []
+    due = 0
     clip = getattr(optimizer, "clip_and_accumulate", None)
     if clip is None:
         return None
@@ -38,7 +40,7 @@ def left_of_many(
     def clipping() -> None:
         grads = [p.grad_sample for p in optimizer.params]
         whole = all(isinstance(each, torch.Tensor) for each in grads)
-        if whole and not measured and len({len(each) for each in grads}) == 1:
+        if whole and len(measured) < due and len({len(each) for each in grads}) == 1:
             norm = float(optimizer.max_grad_norm)
             clipped = partial(_clipped, clip, optimizer, grads, norm)
             count = len(grads[0])
@@ -51,8 +53,12 @@ def left_of_many(
         clip()
 
     optimizer.clip_and_accumulate = clipping
-    step(batch)
-    return measured[0] if measured else None
+    for batch in batches:
+        due += 1
+        step(batch)
+        if len(measured) < due:
+            return None
+    return sum(count for count, _ in measured), max(most for _, most in measured)
 
 
 def _most(clipped: Callable[..., list[torch.Tensor]], count: int) -> float:

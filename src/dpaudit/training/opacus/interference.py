@@ -50,6 +50,7 @@ from dpaudit.game.findings import (
     not_checked,
     noted,
 )
+from dpaudit.training.opacus.frozen_weights import frozen_among, version
 from dpaudit.training.opacus.isolated_step import (
     Model,
     named_tensors,
@@ -277,12 +278,17 @@ class Interference:
         self, batch: Batch, second: Batch, *, own_noise: bool, seed: int
     ) -> _World:
         world, optimizer = _World(), self._optimizer
-        tensors = named_tensors(self._model)
+        tensors, trained = named_tensors(self._model), optimizer.params
         private = {id(parameter) for parameter in optimizer.params}
         updated: dict[str, str] = {}
 
+        frozen = {id(w): version(w) for w in frozen_among(tensors.values(), trained)}
+
         def values() -> dict[str, str]:
-            return {name: digest(each) for name, each in tensors.items()}
+            return {
+                name: digest(each, whole=version(each) != frozen.get(id(each)))
+                for name, each in tensors.items()
+            }
 
         def changed(since: dict[str, str], *, besides: bool) -> set[str]:
             return {

@@ -6,14 +6,15 @@ optimizer does not step. Sums are read where Opacus adds its noise, before the p
 processes them further. With a program that adds noise by itself they are read where the
 wrapped optimizer would step. Afterwards parameters, buffers, gradients, the optimizer's
 own state, other optimizers that stepped, and all random states are restored bit for
-bit; schedulers do not advance. Only state that user code keeps in its own Python
-objects cannot be restored.
+bit; schedulers do not advance. Large weights that are not trained are copied only if
+the step writes to them (``frozen_weights``). Only state that user code keeps in its own
+Python objects cannot be restored.
 """
 
 import copy
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -27,6 +28,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.training.opacus.frozen_weights import (
+    Saved,
+    frozen_among,
+    moved,
+    saved_before_writes,
+)
 from dpaudit.training.opacus.setup import divisor
 
 __all__ = [
@@ -82,7 +89,9 @@ class IsolatedStep:
             noise are left out, unless no step had any.
         others: Optimizers beside the private one that stepped.
         reworked: Whether a noisy sum was changed before the step.
-        before: Parameters and buffers, each with its value before the step.
+        before: Parameters and buffers, each with its value before the step; frozen
+            weights only once they are written to.
+        memory: Frozen weights, each with a view of the memory that it had.
     """
 
     def __init__(self) -> None:
@@ -90,7 +99,22 @@ class IsolatedStep:
         self.noised = False  # since the last step
         self.reworked = False
         self.others: list[torch.optim.Optimizer] = []
-        self.before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.before: Saved = []
+        self.memory: Saved = []
+
+    def changed(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        """Return the names of the tensors whose values are not those before."""
+        before = {id(tensor): value for tensor, value in self.before}
+        left = {id(w) for w, memory in self.memory if not moved(w, memory)}
+        return [
+            name
+            for name, tensor in tensors.items()
+            if (
+                not same(tensor, before[id(tensor)])
+                if id(tensor) in before
+                else id(tensor) not in left
+            )
+        ]
 
     @property
     def sums(self) -> list[Sums]:
@@ -233,12 +257,17 @@ def _tensors(
 ) -> Iterator[None]:
     """Restore the values of parameters and buffers, and the set of buffers."""
     modules = [(m, dict(m._buffers), m.training) for m in modules_of(model)]
+    tensors = _once([*named_tensors(model).values(), *optimizer.params])
+    frozen = {id(each): each for each in frozen_among(tensors, optimizer.params)}
+    seen.memory = [(weight, weight.detach()) for weight in frozen.values()]
     seen.before = [
         (tensor, tensor.detach().clone())
-        for tensor in _once([*named_tensors(model).values(), *optimizer.params])
+        for tensor in tensors
+        if id(tensor) not in frozen
     ]
     try:
-        yield
+        with saved_before_writes(seen.memory, seen.before):
+            yield
     finally:
         for module, buffers, training in modules:
             module._buffers.clear()

@@ -9,16 +9,19 @@ records is determined by a check of the step or a rehearsal of the loop
 (``interference``, ``rehearsal``); the result names what neither covered, and is then
 inconclusive.
 
-Some numbers of parameters that are not trained are compared too, as merging adapters
-writes to frozen weights. Every few steps the model's parameters are listed again;
-between these steps, only those already listed are followed.
+Of a parameter that is not trained, torch's count of writes and some numbers are
+compared, as merging adapters writes to frozen weights; their places are drawn from the
+key anew whenever the model's parameters are listed again, every few steps. Writes that
+torch does not count, to few numbers, and undone before the end, may be missed. All
+bytes of these weights are hashed at the beginning and at the end.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, final
 
+import numpy as np
 import torch
 from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -32,6 +35,7 @@ from dpaudit.game.findings import (
     not_checked,
 )
 from dpaudit.training.opacus.attachment import Attachment
+from dpaudit.training.opacus.frozen_weights import version
 from dpaudit.training.opacus.isolated_step import (
     Model,
     modules_of,
@@ -40,7 +44,8 @@ from dpaudit.training.opacus.isolated_step import (
     trained_by,
 )
 from dpaudit.training.opacus.setup import local
-from dpaudit.training.released import weights_digest
+from dpaudit.training.probe import leaf_digests
+from dpaudit.training.released import digest_of_leaves
 
 __all__ = ["SideEffects"]
 
@@ -50,13 +55,19 @@ _COMPARED_UNTRAINED: Final = 1024  # the same, of a tensor that is not trained
 
 
 class _Mark(NamedTuple):
-    """A tensor, where a module holds it, and the stride of the numbers summed."""
+    """A tensor, where a module holds it, and which of its numbers are summed."""
 
     name: str
     held_by: Mapping[str, torch.Tensor | None]
     key: str
     tensor: torch.Tensor
-    stride: int
+    which: slice
+    idle: bool
+
+    @property
+    def written(self) -> int:
+        """How often it was written to, if nothing trains it."""
+        return version(self.tensor) if self.idle else 0
 
     def now(self) -> "_Mark":
         """Return the mark of the tensor that the module holds there now."""
@@ -65,7 +76,7 @@ class _Mark(NamedTuple):
 
     def bits(self) -> torch.Tensor:
         """Return the sum of the tensor's bytes, eight at a time."""
-        flat = local(self.tensor.detach()).reshape(-1)[:: self.stride].contiguous()
+        flat = local(self.tensor.detach()).reshape(-1)[self.which].contiguous()
         if flat.storage_offset() * flat.element_size() % 8 or flat.stride(0) != 1:
             flat = flat.new_empty(len(flat)).copy_(flat)
         data = flat.view(torch.uint8)
@@ -81,25 +92,32 @@ class SideEffects:
         model: The model that ``make_private`` returned; without it only other
             optimizers are detected.
         optimizer: The private optimizer.
+        rng: Draws the numbers of idle parameters that are compared.
 
     Attributes:
         changed: How often each tensor or optimizer changed, by name.
         steps: Number of steps that were watched.
     """
 
-    def __init__(self, model: Model | None, optimizer: DPOptimizer) -> None:
+    def __init__(
+        self, model: Model | None, optimizer: DPOptimizer, rng: np.random.Generator
+    ) -> None:
         self._model, self._inner = model, optimizer.original_optimizer
+        self._rng = rng
         self._trained = {id(parameter) for parameter in optimizer.params}
         self.changed: dict[str, int] = {}
         self._late: list[str] = []  # what changed after the last step
         self._broken: list[str] = []  # parameters that hold NaN or infinity at the end
         self._private = 0  # steps of other private optimizers
         self._marks: list[_Mark] = []
-        self._sums: list[int] = []
+        self._sums: list[tuple[int, int]] = []
+        self._idle: dict[str, str] = {}  # digests at the beginning
+        self._digests: dict[str, str] = {}  # of the weights at the end
         self.steps, self._paused = 0, False
 
     def attach(self, attachment: Attachment) -> None:
         """Begin to record changes."""
+        self._idle = self._digests_now(idle=True)
         attachment.before(self._record_changes)
         attachment.after(self._remember)
 
@@ -115,6 +133,10 @@ class SideEffects:
         self._late = [
             name for name, n in self.changed.items() if n > before.get(name, 0)
         ]
+        self._digests = self._digests_now()
+        for name, digest in self._idle.items():
+            if name not in self.changed and self._digests.get(name) != digest:
+                self._count(name)  # it is not known when
         self._broken = [
             mark.name
             for mark in self._marks
@@ -124,6 +146,7 @@ class SideEffects:
     def forget(self) -> None:
         """Accept the current state as unchanged, after loading a checkpoint."""
         self._marks, self._sums = [], []
+        self._idle = self._digests_now(idle=True)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -182,13 +205,30 @@ class SideEffects:
 
     def _digest(self) -> dict[str, str]:
         """Return the digest of the weights, if this rank alone can compute it."""
-        weights = network(self._model).state_dict()
-        if any(local(each) is not each for each in weights.values()):
+        return {"sha256": digest_of_leaves(self._digests)} if self._digests else {}
+
+    def _digests_now(self, *, idle: bool = False) -> dict[str, str]:
+        """Return a digest of each weight; nothing if one cannot be read here.
+
+        Args:
+            idle: Whether to read only those that nothing trains privately.
+        """
+        if self._model is None:
+            return {}
+        weights = network(self._model).state_dict(keep_vars=True)
+        if idle:
+            weights = {name: w for name, w in weights.items() if self._is_idle(w)}
+        if not weights or any(local(each) is not each for each in weights.values()):
             return {}
         try:
-            return {"sha256": weights_digest(weights)}
+            return leaf_digests(weights, "weights")
         except InvalidInputError:  # of a type that numpy cannot read
             return {}
+
+    def _is_idle(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is a parameter that is not trained privately."""
+        idle = isinstance(tensor, torch.nn.Parameter)
+        return idle and id(tensor) not in self._trained
 
     def _not_trained(self) -> int:
         """Return how many of the model's parameters are not trained privately."""
@@ -240,39 +280,42 @@ class SideEffects:
     def _list(self) -> None:
         """List the model's tensors, and record which were replaced or removed."""
         before = {mark.name: mark.tensor for mark in self._marks}
-        self._marks = list(_marks(self._model, self._trained))
+        self._marks = [*self._marked()]
         now = {mark.name: mark.tensor for mark in self._marks}
         for name, tensor in before.items():
             if now.get(name) is not tensor:
                 self._count(name)
 
+    def _marked(self) -> Iterator[_Mark]:
+        """Return marks of all parameters and buffers of the model."""
+        places = {
+            id(tensor): (held_by, key)
+            for module in modules_of(self._model)
+            for held_by in (module._parameters, module._buffers)
+            for key, tensor in held_by.items()
+        }
+        for name, tensor in named_tensors(self._model).items():
+            if id(tensor) not in places:
+                continue
+            idle = self._is_idle(tensor)
+            most = _COMPARED_UNTRAINED if idle else _COMPARED
+            stride = max(1, local(tensor.detach()).numel() // most)
+            first = int(self._rng.integers(stride)) if idle else 0
+            which = slice(first, None, stride)
+            yield _Mark(name, *places[id(tensor)], tensor, which, idle)
+
     def _count(self, name: str) -> None:
         self.changed[name] = self.changed.get(name, 0) + 1
 
 
-def _marks(model: Model, trained: Set[int]) -> Iterator[_Mark]:
-    """Return marks of all parameters and buffers of a model."""
-    places = {
-        id(tensor): (held_by, key)
-        for module in modules_of(model)
-        for held_by in (module._parameters, module._buffers)
-        for key, tensor in held_by.items()
-    }
-    for name, tensor in named_tensors(model).items():
-        if id(tensor) not in places:
-            continue
-        idle = isinstance(tensor, torch.nn.Parameter) and id(tensor) not in trained
-        most = _COMPARED_UNTRAINED if idle else _COMPARED
-        stride = max(1, local(tensor.detach()).numel() // most)
-        yield _Mark(name, *places[id(tensor)], tensor, stride)
-
-
-def _sums(marks: list[_Mark]) -> list[int]:
-    """Return the sum of each tensor's bytes."""
+def _sums(marks: list[_Mark]) -> list[tuple[int, int]]:
+    """Return for each tensor the sum of its bytes, and how often it was written to."""
     sums = [mark.bits() for mark in marks]
     if len({each.device for each in sums}) == 1:
-        return [int(each) for each in torch.stack(sums).tolist()]
-    return [int(each) for each in sums]
+        numbers = torch.stack(sums).tolist()
+    else:
+        numbers = [int(each) for each in sums]
+    return [(int(n), mark.written) for n, mark in zip(numbers, marks, strict=True)]
 
 
 def _finite(tensor: torch.Tensor) -> bool:

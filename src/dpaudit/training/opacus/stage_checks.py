@@ -71,7 +71,7 @@ class StageChecks:
         self._sampled: SampledBatches | None = None
         self._others: OtherLoaders | None = None
         self.step_consistency = StepConsistency(model, optimizer, accountant, rate)
-        self._beside = SideEffects(model, optimizer)
+        self._beside = SideEffects(model, optimizer, key.generator("idle weights", 0))
         self._step_checks: StepChecks | None = None
         self._rng = key.generator("step checks", 0)
         self._bare = BareSteps()

@@ -60,6 +60,7 @@ _SHORT_RUN_SECONDS: Final = 2.0  # that the checks may always take
 _MAX_CHECKS: Final = 3  # at secret steps, and as many when something changes
 _RECORDS_AGAIN: Final = 2  # removed, one at a time, at secret steps
 _CLIPPED_RECORDS: Final = 256  # whose norm after clipping is measured
+_CLIPPED_BYTES: Final = 1 << 26  # of gradients, in one batch of them
 _ROUNDING: Final = 0.02  # of a norm in half precision
 _PROBE_RECORDS: Final = 12  # in the batch of a probe
 _MIN_RECORDS: Final = 6  # to compare batches
@@ -427,9 +428,11 @@ class StepChecks:
     ) -> Iterator[Finding]:
         """Return a check of the norms of many records after clipping."""
         at = rng.choice(count, min(_CLIPPED_RECORDS, count), replace=False)
+        at_once = max(_MIN_RECORDS, _CLIPPED_BYTES // max(self._gradient_bytes(), 1))
+        parts = np.array_split(at, -(-len(at) // at_once))
         with suppress(CopyFailedError):
             left = in_copy(
-                lambda: left_of_many(step, self._optimizer, records_at(at)),
+                lambda: left_of_many(step, self._optimizer, map(records_at, parts)),
                 seconds=_WORLD_SECONDS,
             )
             if left is None:

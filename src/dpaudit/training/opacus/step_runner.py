@@ -354,7 +354,6 @@ def _changed(
     model: Model, seen: IsolatedStep
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return what a step changed, and what of it another optimizer trains."""
-    before = {id(tensor): value for tensor, value in seen.before}
     tensors = named_tensors(model)
     names, others = {id(tensor): name for name, tensor in tensors.items()}, {}
     for other in seen.others:
@@ -362,11 +361,7 @@ def _changed(
         for k, parameter in enumerate(trained_by(other)):
             name = names.get(id(parameter), f"parameter {k} of {kind}")
             tensors[name], others[name] = parameter, kind
-    changed = {
-        name: tensor.detach().clone()
-        for name, tensor in tensors.items()
-        if id(tensor) not in before or not same(tensor, before[id(tensor)])
-    }
+    changed = {name: tensors[name].detach().clone() for name in seen.changed(tensors)}
     return changed, others
 
 
