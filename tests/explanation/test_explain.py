@@ -563,8 +563,8 @@ def test_no_noise_and_a_seed_in_every_step_read_differently():
     assert small.screen.sentences == repeated.screen.sentences
     assert small.screen.claim.startswith("Claimed ε ≤ 1.993")
     (scale,), (again,) = small.screen.faults, repeated.screen.faults
-    assert "0.00500 ± 0.00001x the configured noise; expected: 1" in scale
-    assert scale.endswith("Likely cause: a scaling bug in all parameters.")
+    assert "0.00500 ± 0.00001 of configured; expected: 1" in scale
+    assert scale.endswith("Likely cause: a bug that scales all noise.")
     assert "correlation 1.000 of 100 coordinates" in again
     assert again.endswith("Likely cause: the generator is seeded in every step.")
 

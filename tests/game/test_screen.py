@@ -114,10 +114,10 @@ def test_a_run_that_passed_has_a_row_for_each_hypothesis(training):
     assert len(rows) == len(Hypothesis)
     assert {row.status for row in rows} == {"passed"}
     assert [row.measured for row in rows] == [
-        "Poisson at rate 0.1007 (accounted: 0.1)",
-        "one record changes the sum by at most 1 C",
+        "rate 0.101 ± 0.003 (accounted: 0.1)",
+        "one record adds at most 1 clipping norm",
         "0.999 ± 0.005 of configured, 100 steps",
-        "nothing else depends on records",
+        "no other dependence on records was found",
         "100 steps, each as accounted",
         "as left by the last of 100 steps",
     ]

@@ -7,7 +7,7 @@ They are called again with a fault in what the row names.
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
@@ -102,6 +102,9 @@ def _module(file: str) -> str:
     return file.partition("src/")[2].removesuffix(".py").replace("/", ".")
 
 
+_WithMarks = type(pytest.param())
+
+
 @cache
 def module(file: str) -> ModuleType:
     """Return a file of tests, for itself: what pytest collected stays as it is."""
@@ -121,13 +124,20 @@ def calls(row: Row, request: pytest.FixtureRequest) -> Iterator[Callable[[], Non
             if mark.name == "parametrize":
                 names, values = mark.args
                 names = [names] if isinstance(names, str) else names
-                values = [v if len(names) > 1 else [v] for v in values]
+                values = [_values(each, len(names)) for each in values]
                 choices.append([dict(zip(names, v, strict=True)) for v in values])
         for chosen in product(*choices):
             given: dict[str, Any] = {k: v for part in chosen for k, v in part.items()}
             fixtures = signature(function).parameters.keys() - given
             given |= {name: request.getfixturevalue(name) for name in fixtures}
             yield partial(function, **given)
+
+
+def _values(given: Any, count: int) -> Sequence[Any]:
+    """Return what is given for each of several names, with a mark or without."""
+    if isinstance(given, _WithMarks):
+        return given.values
+    return given if count > 1 else [given]
 
 
 def without_label(row: Row) -> set[str]:

@@ -229,7 +229,7 @@ PLANTED = {
         scaled(1 / 200),
         NOISE,
         "noise is 0.005x the configured value in every parameter",
-        "a scaling bug in all parameters",
+        "a bug that scales all noise",
     ),
     "no noise": (scaled(0), NOISE, "no noise in any parameter", "no noise is added"),
     "one parameter without": (

@@ -65,7 +65,7 @@ def power(
         return text
     delta = audit.design.bound_delta
     epsilon = model and model.epsilon_at(delta, found.factor)
-    then = "" if epsilon is None else f" (such a run would have ε of {epsilon:.2g})"
+    then = "" if epsilon is None else f" (ε would then be {epsilon:.2g})"
     return f"{noise_detected(found)}{then}; smaller faults may go undetected."
 
 

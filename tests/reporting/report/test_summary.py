@@ -48,7 +48,7 @@ def test_a_run_that_passed_is_accepted_with_questions_and_is_not_certified(train
     result = audited(training)
     assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     found = summary_of(result)
-    assert found.action == "Accept"
+    assert found.action == "Accept on conditions"
     assert "no certificate" in found.because
     assert "does not prove" in found.found
     assert any("too small for this audit" in each for each in found.doubts)

@@ -99,7 +99,7 @@ def test_logits_of_whatever_a_model_returns(how):
 
 
 def test_what_holds_no_logits_is_refused():
-    with pytest.raises(InvalidInputError, match="must say logits"):
+    with pytest.raises(InvalidInputError, match="must return logits"):
         Logits(Says(lambda x: x.mean()))(ROWS.ids)
 
 

@@ -5,11 +5,18 @@ represents the stage. If there is none, the sentence of its first finding is sho
 """
 
 from collections.abc import Mapping
+from math import sqrt
 from typing import Final
 
 from dpaudit.game.text.terms import Template, Values, counted, with_error
 
 __all__ = ["MEASURED"]
+
+
+def _rate(v: Values) -> str:
+    share = v.accounted * (1 - v.accounted)
+    error = share / (v.expected_spread * sqrt(v.batches)) if share > 0 else 0.0
+    return f"rate {with_error(v.rate, error)} (accounted: {v.accounted:.4g})"
 
 
 def _noise(v: Values) -> str:
@@ -26,11 +33,11 @@ def _released(v: Values) -> str:
 
 
 MEASURED: Final[Mapping[str, Template]] = {
-    "sampling.batches": "Poisson at rate {rate:.4g} (accounted: {accounted:.4g})",
+    "sampling.batches": _rate,
     "sampling.turns": "no {record} in more than {most} of {batches} {term_batches}",
     "records.pass_clipping": "canaries are {record}s of up to {norm:g} C",
-    "probe.taken_out": "one {record} changes the sum by at most {change:.4g} C",
-    "probe.clipped": "one {record} changes the sum by at most {change:.4g} C",
+    "probe.taken_out": "one {record} adds at most {change:.4g} clipping norm",
+    "probe.clipped": "one {record} adds at most {change:.4g} clipping norm",
     "probe.exchanged": "unchanged when another {record} is swapped",
     "clients.cut": "canary clients of {norm:g} C are clipped",
     "users.cut": "canary users of {norm:g} C are clipped",
@@ -40,8 +47,8 @@ MEASURED: Final[Mapping[str, Template]] = {
     "{claimed:.4g} C)",
     "accounting.compared": "{steps} steps, each as accounted",
     "accounting.curve_tested": "tested with canaries, {steps} steps",
-    "interference.compared": "nothing else depends on {record}s",
-    "interference.update_compared": "nothing else depends on {record}s",
+    "interference.compared": "no other dependence on {record}s was found",
+    "interference.update_compared": "no other dependence on {record}s was found",
     "side_paths.watched": "nothing else changed in {steps} steps",
     "released.as_left": _released,
 }

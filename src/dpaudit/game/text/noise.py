@@ -204,16 +204,16 @@ FAULTS: Final[Mapping[str, FaultText]] = {
     ),
     "noise.scale": FaultText(
         what=_scale,
-        measured=lambda v: f"{with_error(v.ratio, v.error)}x the configured noise",
+        measured=lambda v: f"{with_error(v.ratio, v.error)} of configured",
         expected="1",
         cause={
             "apart": "parameters have different noise scales",
             "none": "no noise is added",
             "none_there": "no noise is added there",
-            "everywhere": "a scaling bug in all parameters",
-            "multiplier_missing": "a scaling bug in all parameters: the noise "
+            "everywhere": "a bug that scales all noise",
+            "multiplier_missing": "a bug that scales all noise: the noise "
             "multiplier of {multiplier:.4g} is left out",
-            "multiplier_squared": "a scaling bug in all parameters: the noise "
+            "multiplier_squared": "a bug that scales all noise: the noise "
             "multiplier of {multiplier:.4g} is applied twice",
             "one_parameter": "that parameter is left out when noise is added, or has "
             "a scale of its own",

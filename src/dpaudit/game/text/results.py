@@ -392,7 +392,7 @@ def noise_detected(found: DetectableFault | None) -> str:
 
     Example:
         >>> noise_detected(DetectableFault(factor=1.731))
-        '90 % power to detect noise 1.74x too small'
+        'The canaries have 90 % power to detect noise 1.74x too small'
         >>> why = noted("forecast.no_steps")
         >>> noise_detected(DetectableFault(factor=None, why_not=why))
         'The power to detect noise that is too small is not known: no step was made'
@@ -403,7 +403,7 @@ def noise_detected(found: DetectableFault | None) -> str:
         return capital(detection_unknown(sentence(found.why_not)))
     if found.factor is None:
         return capital(str(SENTENCES["canaries.hardly"]))
-    return capital(detects(found.factor))
+    return f"The canaries have {detects(found.factor)}"
 
 
 # Sentences below the first screen
@@ -430,8 +430,8 @@ def confidence_sentence(result: "Result") -> str:
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(confidence_sentence(judge(counts, design=design, commitment=None)))
-        Against an adversary who sees the output: p = 2.8e-05; the bound holds with \
-95 % confidence, for any mechanism (method exact).
+        Against an adversary who sees the output: p = 2.8e-05 for the claim; the lower \
+bound holds with 95 % confidence, for any mechanism (method exact).
     """
     if result.verdict is Verdict.INVALID_RUN:
         return ""
@@ -446,7 +446,10 @@ def confidence_sentence(result: "Result") -> str:
             f"check it: {on_one_line(found.reference)}."
         )
     else:
-        found_text = f"{against}; the bound holds with {confidence_phrase(found)}."
+        found_text = (
+            f"{against} for the claim; the lower bound holds with "
+            f"{confidence_phrase(found)}."
+        )
     return found_text + _other_test(result)
 
 

@@ -160,14 +160,21 @@ def _wrapped(text: str, most: int) -> list[str]:
 
 
 def _folded(rows: Iterable[CheckRow]) -> list[CheckRow]:
-    """Return one row per hypothesis, which names the stages that did not pass."""
+    """Return one row per hypothesis, which names the stages that did not pass.
+
+    If one stage failed, the row shows what was measured there.
+    """
     folded: list[CheckRow] = []
+    parts: list[CheckRow] = []
     for row in rows:
         if not row.part:
             folded.append(row)
+            parts = []
         elif row.status == folded[-1].status:
-            names = ", ".join(filter(None, (folded[-1].measured, row.name)))
-            folded[-1] = replace(folded[-1], measured=names)
+            parts.append(row)
+            alone = row.measured if parts == [row] and row.status == FAILED else ""
+            names = ", ".join(part.name for part in parts)
+            folded[-1] = replace(folded[-1], measured=alone or names)
     return folded
 
 
@@ -201,7 +208,7 @@ def screen_of(result: "Result", power: str = "") -> Screen:
         CLAIM REFUTED
         Claimed ε ≤ 1     Lower bound ε ≥ 1.630 (95 % confidence)
         Adversary: sees the output. Neighbours: add or remove one record.
-        The claim does not hold (p = 2.8e-05).
+        The claim does not hold (p = 2.8e-05): release nothing under it.
     """
     training, terms = result.training, terms_of(result.design.setting.unit)
     return Screen(
@@ -242,14 +249,18 @@ def _sentences(result: "Result", power: str) -> Iterator[str]:
     if verdict is Verdict.INVALID_RUN:
         yield f"{because}. Nothing follows about the claim."
     elif verdict is Verdict.CLAIM_REFUTED:
-        yield f"The claim does not hold (p {result.claim_test.p_text})."
+        p_value = result.claim_test.p_text
+        yield f"The claim does not hold (p {p_value}): release nothing under it."
         yield refuted_elsewhere(result)
     elif verdict is Verdict.INCONCLUSIVE:
         yield f"{because}."
     if verdict is Verdict.CLAIM_REFUTED and not result.faults:
         yield likely_cause(result)
     elif verdict is Verdict.FAULT_FOUND:
-        yield "The accountant's guarantee does not apply to this run."
+        yield (
+            "The accountant's guarantee does not apply to this run: do not rely on the "
+            "claim."
+        )
     elif verdict is Verdict.NO_VIOLATION_DETECTED:
         yield f"This does not prove the claim. {power or power_text(result)}".strip()
     yield _saturated(result)
@@ -276,8 +287,8 @@ def _saturated(result: "Result") -> str:
     if result.verdict is Verdict.INVALID_RUN or not 0 < made == correct:
         return ""
     return (
-        f"All {made:,} guesses were correct: the bound is saturated, and more guesses "
-        "could show more."
+        f"All {made:,} guesses were correct: the bound is saturated, and ε may be far "
+        "larger."
     )
 
 

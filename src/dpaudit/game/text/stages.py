@@ -66,8 +66,7 @@ def never_seen(terms: Terms) -> str:
     """
     return (
         f"preprocessing {terms.elsewhere}, {terms.accounts}, choices made by looking "
-        "at the data, logs, release of another model, training before the audit was "
-        "opened"
+        "at the data, logs, release of another model, training before the audit began"
     )
 
 

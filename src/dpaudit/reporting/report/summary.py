@@ -68,7 +68,7 @@ def _claims(result: Result) -> Iterator[Fact]:
     yield Fact(
         name="Claim that was tested",
         value=f"ε ≤ {tested:.4g}",
-        note="what the accountant proves of the steps that were made"
+        note="computed by dp-accounting for the steps that were made"
         if measured
         else "as stated in the design of the audit",
     )
@@ -85,14 +85,14 @@ def _claims(result: Result) -> Iterator[Fact]:
             yield Fact(
                 name=f"Reported by {who}",
                 value=f"ε = {training.reported:.4g}",
-                note="another accountant, or one that rounds up more, of the same "
-                "steps",
+                note="its own figure for the same steps",
             )
     if result.verdict is not Verdict.INVALID_RUN:
         yield Fact(
             name="Lower bound of this audit",
             value=f"ε ≥ {result.bound.text}",
-            note="what was shown; it is not an estimate of the true ε",
+            note="not an estimate: the true ε may be anything above, also above the "
+            "claim",
         )
     yield Fact(
         name="True ε",
@@ -117,7 +117,7 @@ def _found(result: Result) -> str:
         case Verdict.INVALID_RUN:
             return f"The audit did not work: {result.reason}. Nothing follows from it."
     return (
-        "No violation was detected, which does not prove the claim. Shown was: "
+        "No violation was detected, which does not prove the claim. The audit shows: "
         f"{bound}."
     )
 
@@ -178,23 +178,21 @@ def _action(result: Result, terms: Terms) -> tuple[str, str]:
             "Nothing speaks against the claim, but this audit leaves open what is "
             "listed above. Ask before accepting it."
         )
-    return "Accept", (
-        "Accept the claim as far as its proof and the answers to the questions below "
-        "support it. This audit found nothing against it, and is no certificate."
+    return "Accept on conditions", (
+        "This audit found nothing against the claim, and is no certificate. Accept the "
+        "claim only if the accountant's proof and the answers to the questions below "
+        "support it."
     )
 
 
 def _questions(result: Result, terms: Terms) -> Iterator[str]:
     many = f"{terms.record}s"
     yield (
-        f"Is one {terms.record} what must be protected, or a person with several "
-        f"{many}? Privacy of several {many} is weaker."
+        f"Does each person have only one {terms.record}? For a person with k {many}, "
+        "ε is about k times as large."
     )
     if result.bound.delta:
-        yield (
-            f"Why δ = {result.bound.delta:g}? It should be well below one over the "
-            f"number of {many}."
-        )
+        yield (f"Is δ = {result.bound.delta:g} well below 1/n, if there are n {many}?")
     if result.training is not None:
         yield (
             "Were the data prepared, hyperparameters tuned or the released model "
