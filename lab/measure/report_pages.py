@@ -168,7 +168,7 @@ def correct() -> Result:
 
 PAGES = {
     "honest": lambda page: report(
-        correct(), page, title="example model", auditor="the documentation"
+        correct(), page, title="example model", auditor="Example Audits"
     ),
     "refuted": lambda page: report(refuted(), page),
     "adaptive": lambda page: report(planned(in_rounds=True, seed=2), page),
