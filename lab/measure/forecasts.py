@@ -37,7 +37,7 @@ from dpaudit.training.any_loop import SumsAudit
 DELTA, COORDINATES = 1e-5, 300
 PLANNED = TrainingSetup(steps=20, rate=0.2, noise=2.0)
 LEVEL = 0.001 / 6
-_PRINTED = re.compile(r"noise (\d+\.\d+) times too small")
+_PRINTED = re.compile(r"noise (\d+\.\d+)x too small")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +112,7 @@ def printed(run: Run) -> float | None:
     for seed in range(10):
         result = audited(run, fault=1.0, seed=seed)
         if not result.claim_test.refuted:
-            # In the first line, or in the row of the noise if it is inconclusive.
-            found = _PRINTED.search(" ".join(str(result).split()))
+            found = _PRINTED.search(" ".join(result.details().split()))
             return float(found[1]) if found else None
     raise AssertionError("correct runs are refuted again and again")
 

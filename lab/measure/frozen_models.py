@@ -28,7 +28,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from training_cost import largest_memory
 
-from dpaudit import audit_opacus
+from dpaudit import ApproxDP, Design, Key, OneRun, audit_opacus
 from dpaudit.training.opacus import OpacusAudit
 from dpaudit_lab.power.timing import cpu, ratio_of
 
@@ -71,9 +71,15 @@ class Model(nn.Module):
 
 
 class Run:
-    """A private fine-tuning, and its audit if it is audited."""
+    """A private fine-tuning, and its audit if it is audited.
 
-    def __init__(self, weights: int, *, audited: bool) -> None:
+    Args:
+        weights: Number of frozen weights.
+        audited: Whether the run is audited.
+        probed: Whether the audit plans, and probes the step.
+    """
+
+    def __init__(self, weights: int, *, audited: bool, probed: bool = True) -> None:
         torch.manual_seed(0)
         data = TensorDataset(
             torch.randint(weights // WIDE, (RECORDS, TOKENS)),
@@ -91,7 +97,20 @@ class Run:
         )
         self.batches = (batch for _ in iter(int, 1) for batch in self.loader)
         self.audit: OpacusAudit | None = None
-        if audited:
+        if audited and not probed:
+            self.audit = OpacusAudit(
+                self.optimizer,
+                self.loader,
+                design=Design(
+                    canaries=1000,
+                    rules=OneRun(guesses=100),
+                    claim=ApproxDP(epsilon=2.0, delta=1e-5),
+                ),
+                key=Key.generate(),
+                accountant=engine,
+                model=self.model,
+            )
+        elif audited:
             self.audit = audit_opacus(
                 engine,
                 self.model,
@@ -180,7 +199,7 @@ def changed(weights: int, runs: int) -> None:
     for number in range(runs):
         rng = np.random.default_rng(number)
         for way in found:
-            run = Run(weights, audited=True)
+            run = Run(weights, audited=True, probed=False)
             table = run.model._module.table.weight
             row, column = int(rng.integers(len(table))), int(rng.integers(WIDE))
             run.steps(int(rng.integers(1, 8)))

@@ -231,7 +231,7 @@ def of_function(rng: np.random.Generator, _folder: Path) -> None:
         budget=Calls(calls=300),
         key=key_of(rng),
     )
-    assert "would be caught" in str(found)
+    assert "would be detected" in str(found)
 
 
 def planned(rng: np.random.Generator, _folder: Path) -> None:

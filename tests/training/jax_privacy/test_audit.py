@@ -256,9 +256,9 @@ def test_a_run_that_loses_its_canaries_is_not_reassured(factor):
     """The error is about 0.045: each fault lies 11 or more from a slope of 1."""
     audit, plain = attach()
     run(audit, audit.wrap(scaling(plain, factor)), steps=STEPS)
-    text = str(audit.finish())
-    assert text.startswith("Invalid run: ") is (factor != 1.0)
-    assert "slope" in text
+    result = audit.finish()
+    assert (result.verdict is Verdict.INVALID_RUN) is (factor != 1.0)
+    assert "slope" in result.details()
 
 
 def test_of_records_the_slope_is_known_from_the_coins():

@@ -129,7 +129,7 @@ def test_half_of_the_noise_is_refuted_and_named(sampling):
     result = trained(attached(config), louder(config, 3.0))
     assert result.verdict is Verdict.CLAIM_REFUTED
     (fault,) = result.faults
-    assert fault_parts(fault)[0].startswith("noise 0.33")
+    assert fault_parts(fault)[0].startswith("noise is 0.33")
 
 
 @pytest.mark.nightly

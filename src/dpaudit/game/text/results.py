@@ -392,7 +392,7 @@ def noise_detected(found: DetectableFault | None) -> str:
 
     Example:
         >>> noise_detected(DetectableFault(factor=1.731))
-        'The canaries have 90 % power to detect noise 1.74x too small'
+        'The canaries alone have 90 % power to detect noise 1.74x too small'
         >>> why = noted("forecast.no_steps")
         >>> noise_detected(DetectableFault(factor=None, why_not=why))
         'The power to detect noise that is too small is not known: no step was made'
@@ -403,7 +403,7 @@ def noise_detected(found: DetectableFault | None) -> str:
         return capital(detection_unknown(sentence(found.why_not)))
     if found.factor is None:
         return capital(str(SENTENCES["canaries.hardly"]))
-    return f"The canaries have {detects(found.factor)}"
+    return f"The canaries alone have {detects(found.factor)}"
 
 
 # Sentences below the first screen
@@ -430,15 +430,16 @@ def confidence_sentence(result: "Result") -> str:
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(confidence_sentence(judge(counts, design=design, commitment=None)))
-        Against an adversary who sees the output: p = 2.8e-05 for the claim; the lower \
-bound holds with 95 % confidence, for any mechanism (method exact).
+        Against an adversary who sees the output: p = 2.8e-05 (evidence against the \
+claim); the lower bound holds with 95 % confidence, for any mechanism (method exact).
     """
     if result.verdict is Verdict.INVALID_RUN:
         return ""
     test, found = result.claim_test, result.bound
     at = f"at delta = {found.delta:g} " if found.delta else ""
     who = f"{at}against an adversary who {threat(result)}"
-    against = f"{capital(who)}: p {test.p_text}"
+    found_it = "evidence" if test.refuted else "no sufficient evidence"
+    against = f"{capital(who)}: p {test.p_text} ({found_it} against the claim)"
     if result.is_foreign_bound:
         found_text = (
             f"{against}. The method {found.method} states epsilon >= {found.text} "
@@ -447,8 +448,7 @@ bound holds with 95 % confidence, for any mechanism (method exact).
         )
     else:
         found_text = (
-            f"{against} for the claim; the lower bound holds with "
-            f"{confidence_phrase(found)}."
+            f"{against}; the lower bound holds with {confidence_phrase(found)}."
         )
     return found_text + _other_test(result)
 

@@ -208,7 +208,7 @@ def screen_of(result: "Result", power: str = "") -> Screen:
         CLAIM REFUTED
         Claimed ε ≤ 1     Lower bound ε ≥ 1.630 (95 % confidence)
         Adversary: sees the output. Neighbours: add or remove one record.
-        The claim does not hold (p = 2.8e-05): release nothing under it.
+        The claim does not hold (p = 2.8e-05): do not release under this claim.
     """
     training, terms = result.training, terms_of(result.design.setting.unit)
     return Screen(
@@ -250,7 +250,7 @@ def _sentences(result: "Result", power: str) -> Iterator[str]:
         yield f"{because}. Nothing follows about the claim."
     elif verdict is Verdict.CLAIM_REFUTED:
         p_value = result.claim_test.p_text
-        yield f"The claim does not hold (p {p_value}): release nothing under it."
+        yield f"The claim does not hold (p {p_value}): do not release under this claim."
         yield refuted_elsewhere(result)
     elif verdict is Verdict.INCONCLUSIVE:
         yield f"{because}."

@@ -180,8 +180,8 @@ def _action(result: Result, terms: Terms) -> tuple[str, str]:
         )
     return "Accept on conditions", (
         "This audit found nothing against the claim, and is no certificate. Accept the "
-        "claim only if the accountant's proof and the answers to the questions below "
-        "support it."
+        "claim only if the privacy accountant's proof and the answers to the questions "
+        "below support it."
     )
 
 
@@ -204,6 +204,6 @@ def _questions(result: Result, terms: Terms) -> Iterator[str]:
         yield "How can you show that the coin flips were drawn before the run?"
     else:
         yield (
-            "Where and when was the commitment published? `dpaudit verify "
-            "--registration` checks it."
+            "Where and when was the commitment published? dpaudit verify "
+            "--registration checks it."
         )
