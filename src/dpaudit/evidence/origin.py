@@ -236,7 +236,7 @@ def check_commitment(evidence: Evidence) -> VerificationCheck:
         return unchecked(
             name,
             "the coins do not come from a key; nothing shows that they were fair and "
-            "thrown before the run",
+            "flipped before the run",
         )
     if evidence.key is None:
         return unchecked(

@@ -209,7 +209,7 @@ def check_rows(rows: int, design: Design) -> None:
     if rows != design.canaries:
         raise InvalidRunError(
             f"{rows} rows for canaries={design.canaries}; every canary whose "
-            "coin was thrown needs a row, or those left out were chosen by someone"
+            "coin was flipped needs a row, or those left out were chosen by someone"
         )
 
 
@@ -258,7 +258,7 @@ def _check_order(truth: NDArray[np.generic]) -> None:
         raise InvalidRunError(
             f"in the order of the ids, {changes} of {pairs} coins differ from the one "
             "before, which fair coins do less than once in a million times: ids must "
-            "be there before the coins are flipped, and each coin be thrown by itself"
+            "be there before the coins are flipped, and each coin be flipped by itself"
         )
 
 
