@@ -22,6 +22,7 @@ from dpaudit.game.findings import (
     noted,
 )
 from dpaudit.game.result import judge
+from dpaudit.game.text.findings import measured
 from dpaudit.game.text.screen import screen_of
 from dpaudit.game.verdict import Verdict
 
@@ -226,3 +227,27 @@ def test_details_hold_everything_below_the_screen(training):
     assert details.startswith(str(result))
     for name in ("Claimed", "Lower bound", "Threat model", "Out of scope", "Note"):
         assert f"\n  {name}" in details
+
+
+@pytest.mark.parametrize(
+    ("accounted", "spread", "batches", "text"),
+    [
+        (0.05, 13.8, 100, "rate 0.0504 ± 0.0003 (accounted: 0.05)"),
+        (1.0, 0.0, 100, "rate 0.0504 (accounted: 1)"),
+        (0.5, 0.0, 100, "rate 0.0504 (accounted: 0.5)"),  # as a file may state it
+        (0.5, 5e-324, 100, "rate 0.0504 (accounted: 0.5)"),
+        (0.5, 3.0, -1, "rate 0.0504 (accounted: 0.5)"),
+    ],
+)
+def test_a_rate_has_an_error_where_there_is_one(accounted, spread, batches, text):
+    found = inspected(
+        Stage.SAMPLING,
+        "sampling.batches",
+        batches=batches,
+        rate=0.0504,
+        accounted=accounted,
+        spread=1.0,
+        expected_spread=spread,
+        most=3,
+    )
+    assert measured([found], None) == text

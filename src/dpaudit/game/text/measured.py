@@ -14,9 +14,15 @@ __all__ = ["MEASURED"]
 
 
 def _rate(v: Values) -> str:
-    share = v.accounted * (1 - v.accounted)
-    error = share / (v.expected_spread * sqrt(v.batches)) if share > 0 else 0.0
-    return f"rate {with_error(v.rate, error)} (accounted: {v.accounted:.4g})"
+    """Return the rate with its standard error, of ``batches`` batches of n records.
+
+    The spread expected of their sizes is ``sqrt(n rate (1 - rate))``.
+    """
+    spread = v.expected_spread * sqrt(max(v.batches, 0))
+    error = v.accounted * (1 - v.accounted) / spread if spread > 0 else 0.0
+    # There is none if every record is in every batch.
+    rate = with_error(v.rate, error) if 0 < error < 1 else f"{v.rate:.4g}"
+    return f"rate {rate} (accounted: {v.accounted:.4g})"
 
 
 def _noise(v: Values) -> str:

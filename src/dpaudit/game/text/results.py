@@ -438,8 +438,8 @@ claim); the lower bound holds with 95 % confidence, for any mechanism (method ex
     test, found = result.claim_test, result.bound
     at = f"at delta = {found.delta:g} " if found.delta else ""
     who = f"{at}against an adversary who {threat(result)}"
-    found_it = "evidence" if test.refuted else "no sufficient evidence"
-    against = f"{capital(who)}: p {test.p_text} ({found_it} against the claim)"
+    strength = "evidence" if test.refuted else "no sufficient evidence"
+    against = f"{capital(who)}: p {test.p_text} ({strength} against the claim)"
     if result.is_foreign_bound:
         found_text = (
             f"{against}. The method {found.method} states epsilon >= {found.text} "

@@ -192,7 +192,7 @@ def _questions(result: Result, terms: Terms) -> Iterator[str]:
         "ε is about k times as large."
     )
     if result.bound.delta:
-        yield (f"Is δ = {result.bound.delta:g} well below 1/n, if there are n {many}?")
+        yield f"Is δ = {result.bound.delta:g} well below 1/n, if there are n {many}?"
     if result.training is not None:
         yield (
             "Were the data prepared, hyperparameters tuned or the released model "
