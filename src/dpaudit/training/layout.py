@@ -9,7 +9,7 @@ key is revealed, anyone can recompute them. Adding and reading values is left to
 adapter of each library.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import Any, Final, Self, TypeAlias, final
@@ -48,27 +48,6 @@ class ArrayCoordinates:
         offsets = np.full(coordinates, -1)
         offsets[self.which] = self.offsets
         return offsets
-
-    def offsets_at(
-        self, coordinates: int
-    ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-        """Return a function from coordinates, in order, to their offsets here."""
-        flat = self.offsets
-        if len(flat) and np.all(np.diff(self.which) == 1):
-            first, last = self.which[0], self.which[-1]
-
-            def in_a_row(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-                low, high = np.searchsorted(wanted, (first, last + 1))
-                return np.asarray(flat[wanted[low:high] - first])
-
-            return in_a_row
-        offset_of = self.offset_of(coordinates)
-
-        def anywhere(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-            offsets = offset_of[wanted]
-            return np.asarray(offsets[offsets >= 0])
-
-        return anywhere
 
     def only(self, wanted: NDArray[np.bool_]) -> Self:
         """Return the part with the wanted coordinates, by their numbers."""

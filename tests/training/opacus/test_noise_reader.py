@@ -9,7 +9,7 @@ from torch import nn
 from dpaudit import Key
 from dpaudit.game.findings import Stage
 from dpaudit.training.opacus.insertion import canary_layout
-from dpaudit.training.opacus.noise_reader import _spots
+from dpaudit.training.opacus.noise_reader import _parts
 
 SHAPES = [(40, 30), (40,), (5, 40), (2, 3, 4), (1,)]
 
@@ -27,13 +27,13 @@ def keys(count):
 
 
 def test_each_parameter_has_its_share_whatever_the_key():
-    found = [_spots(Parameters(SHAPES), key) for key in keys(60)]
-    for spots in found:
-        assert [index for index, *_ in spots] == list(range(len(SHAPES)))
-        assert [len(at) for *_, at in spots] == [48, 40, 45, 24, 1]
+    found = [_parts(Parameters(SHAPES), key) for key in keys(60)]
+    for parts in found:
+        assert [part.array for part in parts] == list(range(len(SHAPES)))
+        assert [len(part.offsets) for part in parts] == [48, 40, 45, 24, 1]
     for i, shape in enumerate(SHAPES):
         size = int(np.prod(shape))
-        read = [spots[i][2].numpy() for spots in found]
+        read = [parts[i].offsets for parts in found]
         assert all(len({*at}) == len(at) for at in read)
         columns = size // shape[0]
         every = np.concatenate(read)
@@ -42,15 +42,15 @@ def test_each_parameter_has_its_share_whatever_the_key():
         for at in read:  # rows and columns that meet
             rows, across = np.unique(at // columns), np.unique(at % columns)
             assert len(rows) * len(across) == len(at)
-    assert len({tuple(spots[0][2].tolist()) for spots in found}) == 60
+    assert len({tuple(parts[0].offsets.tolist()) for parts in found}) == 60
 
 
 def test_of_many_parameters_any_may_be_watched():
     seen = set()
     for key in keys(12):
-        spots = _spots(Parameters([(3,)] * 300), key)
-        assert len(spots) == 240
-        seen |= {index for index, *_ in spots}
+        parts = _parts(Parameters([(3,)] * 300), key)
+        assert len(parts) == 240
+        seen |= {part.array for part in parts}
     assert seen == set(range(300))
 
 
@@ -66,8 +66,8 @@ def test_noise_where_a_program_expects_to_be_read_is_not_enough(known):
     layout = canary_layout(params, coordinates=count, spread=1, key=expected)
     for part in layout.parts:
         read[part.array][torch.from_numpy(part.offsets)] = True
-    for index, _, offsets in _spots(run.optimizer, expected):
-        read[index][offsets] = True
+    for part in _parts(run.optimizer, expected):
+        read[part.array][torch.from_numpy(part.offsets)] = True
     own = run.optimizer.add_noise
 
     def only_there():

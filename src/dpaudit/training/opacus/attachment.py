@@ -42,6 +42,7 @@ from dpaudit.training.opacus.isolated_step import (
     taken,
 )
 from dpaudit.training.opacus.setup import divisor
+from dpaudit.training.opacus.transfers import ToHost
 
 __all__ = ["Attachment", "BareSteps", "WrappedSteps"]
 
@@ -126,12 +127,14 @@ class Attachment:
     Attributes:
         guard: The guard passed.
         inserting: Whether canaries are inserted: not in a probe, nor after ``close``.
+        to_host: What actions before a step collect is copied to the host after them.
         reworked: Returns whether the program changes noisy sums before the step.
         skips_bare: Which bare steps are skipped.
     """
 
     def __init__(self, optimizer: DPOptimizer, guard: Guard) -> None:
         self.guard, self.inserting = guard, True
+        self.to_host = ToHost()
         self.reworked: Callable[[], bool] = lambda: False
         self._noisy: dict[Any, torch.Tensor] = {}
         self._optimizer = optimizer
@@ -210,6 +213,10 @@ class Attachment:
         """Run an action when the audit is detached."""
         self._undo.callback(undo)
 
+    def settle(self) -> None:
+        """Wait for what is being copied to the host, and have it used."""
+        self.guard.run(self.to_host.settle)
+
     def close(self) -> None:
         """Remove everything and restore the run."""
         self.inserting = False
@@ -222,6 +229,7 @@ class Attachment:
         with self._as_noised():
             for action in self._before:
                 action()
+        self.guard.run(self.to_host.start)
 
     @contextmanager
     def _noise_noted(self) -> Iterator[None]:

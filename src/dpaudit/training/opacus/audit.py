@@ -221,6 +221,7 @@ class OpacusAudit:
 
     def save(self, path: str | Path) -> None:
         """Write the audit's state, without the key, to a file; one for each rank."""
+        self._attachment.settle()
         self._audit.save(
             path,
             {
@@ -316,6 +317,7 @@ class OpacusAudit:
         Args:
             claim: The accountant's claim, if not the privacy curve of its history.
         """
+        self._attachment.settle()
         if self._audit.guard.failure is not None:
             self.detach()
         self._audit.check_observed(self._gather)

@@ -411,7 +411,7 @@ class ExampleInserter:
             noise=reader.steps.noise,
             clip=reader.steps.clip,
         )
-        self._noise.after(self._audit)
+        self._noise.after(self._audit, self._attachment.to_host)
         self._joined.fill(0.0)
 
 

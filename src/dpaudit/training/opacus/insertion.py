@@ -248,7 +248,11 @@ class _Written:
         del paused
         optimizer, layout = self._optimizer, self._layout
         reader = SumsReader(
-            optimizer, layout, self.mine, knows_real_sums=self._knows_real_sums
+            optimizer,
+            layout,
+            self.mine,
+            attachment.to_host,
+            knows_real_sums=self._knows_real_sums,
         )
         for each in (reader, noise):
             if each.together:

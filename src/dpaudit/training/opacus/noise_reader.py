@@ -8,23 +8,20 @@ sums, so the noise shows nothing about the secret bits.
 """
 
 from math import ceil, prod, sqrt
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch import distributed
 
 from dpaudit.game.coins import Key
 from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.layout import ArrayCoordinates
 from dpaudit.training.noise import MOST_WATCHED
-from dpaudit.training.opacus.setup import (
-    divisor,
-    is_sharded,
-    local,
-    rank_and_world,
-    summed_over_ranks,
-)
+from dpaudit.training.opacus.setup import divisor, is_sharded, rank_and_world
+from dpaudit.training.opacus.transfers import Places, ToHost, Values
 
 __all__ = ["NoiseReader"]
 
@@ -47,14 +44,11 @@ class NoiseReader:
     def __init__(self, optimizer: DPOptimizer, names: list[str], key: Key) -> None:
         self._optimizer = optimizer
         self.why_not = _why_not(optimizer)
-        self._spots = [] if self.why_not else _spots(optimizer, key)
-        self._here = all(at.device.type == "cpu" for *_, at in self._spots)
-        self.watched = [
-            names[index]
-            for index, _, offsets in self._spots
-            for _ in range(len(offsets))
-        ]
-        self._before: NDArray[np.float64] | None = None
+        parts = () if self.why_not else _parts(optimizer, key)
+        self.watched = [names[part.array] for part in parts for _ in part.which]
+        every = np.ones(len(self.watched), bool)
+        self._places = Places(optimizer.params, parts, every)
+        self._before: Values | None = None
         self._stated, self._clip = 0.0, 1.0
         self.together = not self.why_not and rank_and_world(optimizer)[1] > 1
 
@@ -62,32 +56,33 @@ class NoiseReader:
         """Read the sum to which noise is about to be added."""
         if not self.why_not:
             optimizer = self._optimizer
-            self._before = self._read("summed_grad")
+            self._before = self._places.read(lambda p: p.summed_grad)
             self._stated = float(optimizer.noise_multiplier)
             self._clip = float(optimizer.max_grad_norm)
 
     def add_up(self) -> None:
         """Add up what all ranks read before the noise."""
-        own = np.zeros(len(self.watched)) if self._before is None else self._before
-        whole = summed_over_ranks(own, local(self._optimizer.params[0]).device)
-        self._before = None if self._before is None else whole
+        own = self._places.zeros()
+        if self._before is not None:
+            own = [each.to(zero) for each, zero in zip(self._before, own, strict=True)]
+        for total in own:
+            distributed.all_reduce(total)
+        self._before = None if self._before is None else own
 
-    def after(self, audit: TrainingAudit) -> None:
-        """Pass the noise that was added to the audit."""
+    def after(self, audit: TrainingAudit, to_host: ToHost) -> None:
+        """Pass the noise that was added to the audit, once it is on the host."""
         if self._before is None:
             return
         before, self._before = self._before, None
-        optimizer = self._optimizer
-        now = self._read("grad") * divisor(optimizer)
-        sums = [part / self._clip for part in (before, now)]
-        audit.watch_noise(sums[1] - sums[0], self._stated, sums)
+        times, stated, clip = divisor(self._optimizer), self._stated, self._clip
 
-    @torch.no_grad()
-    def _read(self, what: str) -> NDArray[np.float64]:
-        parts = [torch.take(getattr(p, what), at) for _, p, at in self._spots]
-        if not self._here:
-            parts = [part.cpu() for part in parts]
-        return torch.cat(parts).double().numpy()
+        def received(*read: NDArray[np.float64]) -> None:
+            at = [self._places.on_host(each) / clip for each in read]
+            at[1] *= times
+            audit.watch_noise(at[1] - at[0], stated, at)
+
+        now = self._places.read(lambda p: p.grad.detach())
+        to_host.add(received, before, now)
 
 
 def _why_not(optimizer: DPOptimizer) -> str:
@@ -98,18 +93,19 @@ def _why_not(optimizer: DPOptimizer) -> str:
     return ""
 
 
-def _spots(optimizer: DPOptimizer, key: Key) -> list[tuple[int, Any, torch.Tensor]]:
-    """Return the coordinates that are read: number, parameter, offsets."""
+def _parts(optimizer: DPOptimizer, key: Key) -> list[ArrayCoordinates]:
+    """Return the coordinates that are read."""
     count = len(optimizer.params)
     rng = key.generator("watched parameters", 0)
     chosen = np.sort(rng.choice(count, min(count, MOST_WATCHED), replace=False))
-    each, spots = MOST_WATCHED // len(chosen), []
+    each, parts, first = MOST_WATCHED // len(chosen), [], 0
     for index in chosen.tolist():
-        parameter = optimizer.params[index]
         rng = key.generator("watched coordinates", index)
-        offsets = torch.from_numpy(_lattice(tuple(parameter.shape), each, rng))
-        spots.append((index, parameter, offsets.to(parameter.device)))
-    return spots
+        offsets = _lattice(tuple(optimizer.params[index].shape), each, rng)
+        which = np.arange(first, first + len(offsets))
+        parts.append(ArrayCoordinates(array=index, which=which, offsets=offsets))
+        first += len(offsets)
+    return parts
 
 
 def _lattice(

@@ -10,6 +10,8 @@ slices of them. Works where per-record gradients exist: modes hooks, functorch a
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -32,6 +34,7 @@ from dpaudit.training.opacus.setup import (
     summed_over_ranks,
 )
 from dpaudit.training.opacus.sums_reader import SumsReader
+from dpaudit.training.opacus.transfers import to_devices
 
 __all__ = [
     "CanaryDataset",
@@ -285,7 +288,7 @@ class RecordInserter:
     ) -> None:
         self._optimizer, self._layout, self._norms = optimizer, layout, norms
         self._reader, self.step = reader, 0
-        self._noise = noise
+        self._noise, self._to_host = noise, attachment.to_host
         self._audit, self._joined = audit, np.zeros(layout.coordinates)
         self._summed: NDArray[np.float64] | None = None  # over all ranks
         self._included, self._rows, self._first = audit.draws.included, rows, first
@@ -318,18 +321,27 @@ class RecordInserter:
         """Overwrite the rows of the canaries among a batch's records."""
         rows = np.flatnonzero(records >= self._first)
         canaries = records[rows] - self._first
-        for grad in grads.values():
-            grad[torch.from_numpy(rows).to(grad.device)] = 0.0
-        self._reader.begin_records(grads)
         inside = self._included[canaries]
-        rows, coordinates = rows[inside], canaries[inside] // self._size
+        joined, coordinates = rows[inside], canaries[inside] // self._size
         self._joined += np.bincount(coordinates, minlength=len(self._joined))
         sizes = self._norms[coordinates] * self._layout.weight
         sizes *= float(self._optimizer.max_grad_norm)
+        devices = dict.fromkeys(grad.device for grad in grads.values())
+        sent: list[tuple[NDArray[Any], torch.device]] = [(rows, d) for d in devices]
         for parameter, offset_of in self._offsets:
             offsets = offset_of[coordinates]
             here = offsets >= 0
-            _write(grads[parameter], rows[here], offsets[here], sizes[here])
+            sent += [
+                (part[here], grads[parameter].device)
+                for part in (joined, offsets, sizes)
+            ]
+        arrived = iter(to_devices(sent))
+        of_canaries = {device: next(arrived) for device in devices}
+        for grad in grads.values():
+            grad.index_fill_(0, of_canaries[grad.device], 0.0)
+        self._reader.begin_records(grads)
+        for parameter, _ in self._offsets:
+            _write(grads[parameter], *islice(arrived, 3))
 
     def _begin(self) -> None:
         self._rows.end()
@@ -345,29 +357,25 @@ class RecordInserter:
     def _observe(self) -> None:
         size = clipped_size(self._optimizer, self._layout, self._norms)
         joined = self._joined if self._summed is None else self._summed
-        here = self._reader.coordinates
-        last, steps = self._reader.last, self._reader.steps
-        self._audit.observe(
-            last, (size * joined)[here], noise=steps.noise, clip=steps.clip
+        reader, to_host = self._reader, self._to_host
+        observe = partial(
+            self._audit.observe,
+            joined=(size * joined)[reader.coordinates],
+            noise=reader.steps.noise,
+            clip=reader.steps.clip,
         )
-        self._noise.after(self._audit)
+        to_host.add(lambda: observe(reader.last))
+        self._noise.after(self._audit, to_host)
         self._joined.fill(0.0)
 
 
 def _write(
-    grad: torch.Tensor,
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    values: NDArray[np.float64],
+    grad: torch.Tensor, rows: torch.Tensor, offsets: torch.Tensor, values: torch.Tensor
 ) -> None:
     """Write a value into each row at an offset, whatever the tensor's layout."""
-    value = torch.from_numpy(values).to(grad)
-    if grad.dim() == 1:  # the parameter is a scalar
-        grad[torch.from_numpy(rows).to(grad.device)] = value
-        return
-    inner = np.unravel_index(offsets, tuple(grad.shape[1:]))
-    places = (torch.from_numpy(np.asarray(i)) for i in (rows, *inner))
-    grad[tuple(place.to(grad.device) for place in places)] = value
+    # A parameter that is a scalar has one row each, without further dimensions.
+    inner = torch.unravel_index(offsets, grad.shape[1:]) if grad.dim() > 1 else ()
+    grad.index_put_((rows, *inner), values.to(grad.dtype))
 
 
 def batch_parts(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)

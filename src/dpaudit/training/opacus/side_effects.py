@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -44,6 +45,7 @@ from dpaudit.training.opacus.isolated_step import (
     trained_by,
 )
 from dpaudit.training.opacus.setup import local
+from dpaudit.training.opacus.transfers import ToHost
 from dpaudit.training.probe import leaf_digests
 from dpaudit.training.released import digest_of_leaves
 
@@ -110,7 +112,9 @@ class SideEffects:
         self._broken: list[str] = []  # parameters that hold NaN or infinity at the end
         self._private = 0  # steps of other private optimizers
         self._marks: list[_Mark] = []
-        self._sums: list[tuple[int, int]] = []
+        self._sums: list[torch.Tensor] = []
+        self._written: list[int] = []
+        self._to_host = ToHost()
         self._idle: dict[str, str] = {}  # digests at the beginning
         self._digests: dict[str, str] = {}  # of the weights at the end
         self.steps, self._paused = 0, False
@@ -118,6 +122,7 @@ class SideEffects:
     def attach(self, attachment: Attachment) -> None:
         """Begin to record changes."""
         self._idle = self._digests_now(idle=True)
+        self._to_host = attachment.to_host
         attachment.before(self._record_changes)
         attachment.after(self._remember)
 
@@ -130,6 +135,8 @@ class SideEffects:
         """Record what changed since the last step, after training has ended."""
         before = dict(self.changed)
         self._record_changes()
+        self._to_host.start()
+        self._to_host.settle()
         self._late = [
             name for name, n in self.changed.items() if n > before.get(name, 0)
         ]
@@ -145,7 +152,7 @@ class SideEffects:
 
     def forget(self) -> None:
         """Accept the current state as unchanged, after loading a checkpoint."""
-        self._marks, self._sums = [], []
+        self._marks, self._sums, self._written = [], [], []
         self._idle = self._digests_now(idle=True)
 
     @contextmanager
@@ -156,7 +163,7 @@ class SideEffects:
             yield
         finally:
             self._paused = False
-            self._marks, self._sums = [], []
+            self._marks, self._sums, self._written = [], [], []
 
     def findings(self, examined: Iterable[str], *, compared: bool) -> Iterator[Finding]:
         """Return the recorded changes, and those of them that no probe examined.
@@ -260,11 +267,22 @@ class SideEffects:
         """Record, just before a step, which tensors changed since the last one."""
         if self._paused:
             return
-        current = [mark.now() for mark in self._marks]
-        sums = zip(self._marks, current, self._sums, _sums(current), strict=True)
-        for mark, other, before, now in sums:
-            if other.tensor is not mark.tensor or before != now:
-                self._count(mark.name)
+        marks, current = self._marks, [mark.now() for mark in self._marks]
+        moved = np.array(
+            [
+                now.tensor is not mark.tensor or now.written != written
+                for mark, now, written in zip(
+                    marks, current, self._written, strict=True
+                )
+            ],
+            bool,
+        )
+
+        def received(before: NDArray[np.int64], now: NDArray[np.int64]) -> None:
+            for k in np.flatnonzero(moved | (before != now)).tolist():
+                self._count(marks[k].name)
+
+        self._to_host.add(received, self._sums, _sums(current))
 
     def _remember(self) -> None:
         """Store, just after a step, the sums of all tensors."""
@@ -276,6 +294,7 @@ class SideEffects:
         else:
             self._list()
         self._sums = _sums(self._marks)
+        self._written = [mark.written for mark in self._marks]
 
     def _list(self) -> None:
         """List the model's tensors, and record which were replaced or removed."""
@@ -308,14 +327,10 @@ class SideEffects:
         self.changed[name] = self.changed.get(name, 0) + 1
 
 
-def _sums(marks: list[_Mark]) -> list[tuple[int, int]]:
-    """Return for each tensor the sum of its bytes, and how often it was written to."""
+def _sums(marks: list[_Mark]) -> list[torch.Tensor]:
+    """Return for each tensor the sum of its bytes, stacked if on one device."""
     sums = [mark.bits() for mark in marks]
-    if len({each.device for each in sums}) == 1:
-        numbers = torch.stack(sums).tolist()
-    else:
-        numbers = [int(each) for each in sums]
-    return [(int(n), mark.written) for n, mark in zip(numbers, marks, strict=True)]
+    return [torch.stack(sums)] if len({each.device for each in sums}) == 1 else sums
 
 
 def _finite(tensor: torch.Tensor) -> bool:

@@ -5,10 +5,10 @@ mode of Opacus. Each canary is sampled by its own draw: the loader's sampler and
 clipping of records are not tested.
 """
 
+from functools import partial
 from typing import final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
@@ -18,6 +18,7 @@ from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import is_sharded, summed_grad
 from dpaudit.training.opacus.sums_reader import SumsReader
+from dpaudit.training.opacus.transfers import Places
 
 __all__ = ["SumInserter"]
 
@@ -52,13 +53,14 @@ class SumInserter:
     ) -> None:
         self.step, self._norm = 0, norm
         self._reader, self._noise, self._audit = reader, noise, audit
-        self._joined: NDArray[np.floating] = np.zeros(0)
+        self._joined: NDArray[np.int64] = np.zeros(0, np.int64)
         self._optimizer, self._layout = optimizer, layout
+        self._to_host = attachment.to_host
         parameters = optimizer.params
-        self._offsets = [
-            (parameters[part.array], part.offsets_at(layout.coordinates))
-            for part in layout.parts
-        ]
+        # Coordinates of other ranks are not in the layout.
+        self._places = Places(
+            parameters, layout.parts, np.ones(layout.coordinates, bool), layout.weight
+        )
         attachment.before_noise(self._insert)
         # Runs after the reader's hook, which was registered first.
         attachment.before(self._observe)
@@ -67,22 +69,22 @@ class SumInserter:
         self._reader.begin()
         self._reader.begin_sum()
         joined = self._audit.draws.joined(self.step)
-        count = np.bincount(joined, minlength=self._layout.coordinates)
-        self._joined = self._norm * count[self._reader.coordinates]
+        self._joined = np.bincount(joined, minlength=self._layout.coordinates)
         # The sum of sharded gradients is already divided by the number of ranks.
-        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
-        size = self._norm * self._layout.weight / ranks
-        size *= float(self._optimizer.max_grad_norm)
-        for parameter, offsets_at in self._offsets:
-            total = summed_grad(self._optimizer, parameter)
-            here = torch.from_numpy(offsets_at(joined)).to(total.device)
-            total.index_add_(0, here, total.new_full((len(here),), size))
+        optimizer = self._optimizer
+        ranks = optimizer.world_size if is_sharded(optimizer) else 1
+        size = self._norm * float(optimizer.max_grad_norm) / ranks
+        self._places.add(lambda p: summed_grad(optimizer, p), size * self._joined)
         self.step += 1
         self._noise.before()
 
-    def _observe(self, *_: object) -> None:
-        steps = self._reader.steps
-        self._audit.observe(
-            self._reader.last, self._joined, noise=steps.noise, clip=steps.clip
+    def _observe(self) -> None:
+        steps, reader = self._reader.steps, self._reader
+        observe = partial(
+            self._audit.observe,
+            joined=self._norm * self._joined[reader.coordinates],
+            noise=steps.noise,
+            clip=steps.clip,
         )
-        self._noise.after(self._audit)
+        self._to_host.add(lambda: observe(reader.last))
+        self._noise.after(self._audit, self._to_host)

@@ -7,13 +7,14 @@ noise, scaling and reduction over ranks. Canaries must have been inserted in eve
 by the same optimizer and into the same parameters; otherwise the run is invalid.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch import distributed
 
 from dpaudit.errors import InvalidRunError
 from dpaudit.training.layout import Layout
@@ -23,12 +24,10 @@ from dpaudit.training.opacus.setup import (
     is_sharded,
     local,
     summed_grad,
-    summed_over_ranks,
 )
+from dpaudit.training.opacus.transfers import Places, ToHost, Values
 
 __all__ = ["StepsSeen", "SumsReader"]
-
-_NUMPY = {torch.float16, torch.float32, torch.float64}
 
 
 @final
@@ -104,12 +103,14 @@ class SumsReader:
         optimizer: Opacus' optimizer.
         layout: Positions of all canaries that this rank can reach.
         mine: Which coordinates this rank reads.
+        to_host: Brings what was read to the host.
         knows_real_sums: Whether to subtract the real records' contribution.
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
         steps: Which steps were read.
-        last: The last noisy sum at each of them, over the clipping norm.
+        last: The last noisy sum at each of them, over the clipping norm, once it is on
+            the host.
     """
 
     def __init__(
@@ -117,26 +118,30 @@ class SumsReader:
         optimizer: DPOptimizer,
         layout: Layout,
         mine: NDArray[np.bool_],
+        to_host: ToHost,
         *,
         knows_real_sums: bool,
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
-        self._optimizer, parameters = optimizer, optimizer.params
-        self._own = _Spots(parameters, layout.only(mine), mine)
+        self._optimizer, self._to_host = optimizer, to_host
+        parameters, weight = optimizer.params, layout.weight
+        self._own = Places(parameters, layout.parts, mine, weight)
         # Ranks add up their parts of a sum, so each knows its part of all coordinates.
         held = layout.held()
         whole = np.array_equal(held, mine)
-        self._all = self._own if whole else _Spots(parameters, layout, held)
+        self._all = (
+            self._own if whole else Places(parameters, layout.parts, held, weight)
+        )
         self._mine, self._known = mine[held], knows_real_sums
-        self.last, self._real = self._own.zeros(), self._all.zeros()
+        self._real, self.last = self._all.zeros(), np.zeros(len(self.coordinates))
         self.steps = StepsSeen(optimizer)
-        self._summed: NDArray[np.float64] | None = None  # over all ranks
 
     @property
     def together(self) -> bool:
         """Whether ranks must add up the real records' contributions."""
         return self._known and self._all is not self._own
 
+    @torch.no_grad()
     def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
         """Record the contribution of real records that Opacus is about to clip.
 
@@ -146,23 +151,29 @@ class SumsReader:
         self._forget_failed()
         if not self._known or not len(next(iter(grads.values()))):
             return
-        factors = clip_factors(self._optimizer, list(grads.values()))
-        for (parameter, rows), factor in zip(grads.items(), factors, strict=True):
-            if parameter in self._all.offsets:
-                offsets = self._all.offsets[parameter]
-                columns = rows.reshape(len(rows), -1).index_select(1, offsets)
-                self._all.add(self._real, parameter, factor @ columns)
+        found = clip_factors(self._optimizer, list(grads.values()))
+        factors = dict(zip(grads, found, strict=True))
+
+        def clipped(parameter: Any, offsets: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+            rows = grads[parameter]
+            columns = rows.reshape(len(rows), -1).index_select(1, offsets)
+            total: torch.Tensor = factors[parameter] @ columns
+            return total
+
+        self._add_real(self._all.gather(clipped))
 
     def begin_sum(self) -> None:
         """Record the sum of real records, before canaries and noise."""
         if not self._known:
             return
-        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
-        for parameter, offsets in self._all.offsets.items():
-            total = summed_grad(self._optimizer, parameter)
-            self._all.add(self._real, parameter, total.index_select(0, offsets))
-        if ranks > 1:
-            self._real *= ranks
+        optimizer = self._optimizer
+        ranks = optimizer.world_size if is_sharded(optimizer) else 1
+        sums = self._all.read(lambda parameter: summed_grad(optimizer, parameter))
+        self._add_real(sums if ranks == 1 else [ranks * each for each in sums])
+
+    def _add_real(self, values: Values) -> None:
+        pairs = zip(self._real, values, strict=True)
+        self._real = [total + value for total, value in pairs]
 
     def begin(self) -> None:
         """Record that noise is about to be added to a step."""
@@ -171,78 +182,28 @@ class SumsReader:
 
     def add_up(self) -> None:
         """Add up the real records' contributions of all ranks."""
-        device = local(self._optimizer.params[0]).device
-        self._summed = summed_over_ranks(self._real, device)[self._mine]
+        for total in self._real:
+            distributed.all_reduce(total)
 
     def read(self) -> None:
         """Read the noisy sum of a step that is about to be made."""
         self.steps.check_begun()
-        self.last.fill(0.0)
-        for parameter, offsets in self._own.offsets.items():
-            grad = local(parameter.grad.detach()).reshape(-1)
-            self._own.add(self.last, parameter, grad.index_select(0, offsets))
-        self.last *= divisor(self._optimizer)
-        if self._known:
-            self.last -= self._real if self._summed is None else self._summed
-            self._real.fill(0.0)
-        self.last /= self.steps.clip
+        noisy = self._own.read(lambda parameter: local(parameter.grad.detach()))
+        real, self._real = self._real, self._all.zeros()
+        times, clip = divisor(self._optimizer), self.steps.clip
+
+        def received(
+            noisy: NDArray[np.float64], real: NDArray[np.float64] | None = None
+        ) -> None:
+            self.last = times * self._own.on_host(noisy)
+            if real is not None:
+                self.last -= self._all.on_host(real)[self._mine]
+            self.last /= clip
+
+        self._to_host.add(received, noisy, *([real] if self._known else []))
         self.steps.end()
 
     def _forget_failed(self) -> None:
         """Discard a step that began and was never completed."""
         if self.steps.forget_failed():
-            self._real.fill(0.0)
-
-
-@final
-class _Spots:
-    """Positions of some coordinates in each parameter, and in an array of them.
-
-    Args:
-        parameters: All trained parameters.
-        layout: Positions of coordinates in them.
-        which: Which coordinates to take.
-
-    Attributes:
-        offsets: Their positions in each flattened parameter.
-    """
-
-    def __init__(
-        self,
-        parameters: Sequence[Any],
-        layout: Layout,
-        which: NDArray[np.bool_],
-    ) -> None:
-        self._weight, self._count = layout.weight, int(which.sum())
-        number = np.cumsum(which) - 1
-        self.offsets: dict[Any, torch.Tensor] = {
-            (owner := parameters[part.array]): torch.from_numpy(part.offsets).to(
-                local(owner).device
-            )
-            for part in layout.parts
-        }
-        self._numbers: dict[Any, slice | NDArray[np.int64]] = {
-            parameters[part.array]: _stretch(number[part.which])
-            for part in layout.parts
-        }
-
-    def zeros(self) -> NDArray[np.float64]:
-        """Return an array with a number for each coordinate."""
-        return np.zeros(self._count)
-
-    def add(
-        self, into: NDArray[np.float64], parameter: object, values: torch.Tensor
-    ) -> None:
-        """Add the values at a parameter's offsets."""
-        if values.dtype not in _NUMPY:
-            values = values.float()
-        added = values.cpu().numpy()
-        numbers = self._numbers[parameter]
-        into[numbers] += added if self._weight == 1 else self._weight * added
-
-
-def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
-    """Return the same numbers, as a slice if they are consecutive."""
-    if len(numbers) and np.all(np.diff(numbers) == 1):
-        return slice(int(numbers[0]), int(numbers[-1]) + 1)
-    return numbers
+            self._real = self._all.zeros()

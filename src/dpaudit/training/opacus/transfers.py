@@ -1,0 +1,241 @@
+"""Moves what an audit reads and writes between device and host, in one copy each way.
+
+On an accelerator every value that a program reads waits for the device, so a step of
+the audit must read once, not once for each parameter. What it reads is collected on the
+device (``Places``), crosses as one array of bytes (``ToHost``), and is used only then.
+Where the device can copy while it computes, a step's array is used a step later.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dpaudit.training.layout import ArrayCoordinates
+from dpaudit.training.opacus.setup import local
+
+__all__ = ["Places", "ToHost", "Values", "to_devices"]
+
+Values: TypeAlias = list[torch.Tensor]  # one tensor for each device
+Receive: TypeAlias = Callable[..., object]
+
+
+@final
+class ToHost:
+    """Collects tensors, and passes all of them to their receivers on the host."""
+
+    def __init__(self) -> None:
+        self._collected: list[tuple[list[Values], Receive]] = []
+        self._under_way: Callable[[], object] | None = None
+
+    def add(self, receive: Receive, *given: Values) -> None:
+        """Collect tensors to be copied.
+
+        Args:
+            receive: Called with one array for each of ``given``, after the copy.
+            given: Lists of tensors; an array is all numbers of a list, in order.
+        """
+        self._collected.append(([*given], receive))
+
+    def start(self) -> None:
+        """Copy what was collected; receivers of an earlier copy are called first."""
+        self.settle()
+        collected, self._collected = self._collected, []
+        parts: defaultdict[torch.device, Values] = defaultdict(list)
+        for given, _ in collected:
+            for tensor in (tensor for each in given for tensor in each):
+                parts[tensor.device].append(tensor)
+        copies = {device: _Copy(device, values) for device, values in parts.items()}
+
+        def receive() -> None:
+            arrays = {device: copy.arrays() for device, copy in copies.items()}
+            for given, receiver in collected:
+                receiver(
+                    *(
+                        np.concatenate(
+                            [next(arrays[t.device]) for t in each] or [_NONE]
+                        )
+                        for each in given
+                    )
+                )
+
+        self._under_way = receive
+        if not any(copy.later for copy in copies.values()):
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for a copy that is under way, and call its receivers."""
+        receive, self._under_way = self._under_way, None
+        if receive is not None:
+            receive()
+
+
+_NONE: NDArray[Any] = np.zeros(0)
+
+
+@final
+class _Copy:
+    """One copy of tensors of a device to the host, as bytes.
+
+    Attributes:
+        later: Whether the copy is made while the device computes.
+    """
+
+    def __init__(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> None:
+        # In decreasing size of their numbers, so that all are aligned.
+        order = sorted(range(len(tensors)), key=lambda k: -tensors[k].element_size())
+        self._order, self._kinds = order, [(t.dtype, t.numel()) for t in tensors]
+        whole = torch.cat(
+            [tensors[k].reshape(-1).contiguous().view(torch.uint8) for k in order]
+        )
+        self.later = device.type == "cuda"
+        if self.later:
+            self._bytes = torch.empty(len(whole), dtype=torch.uint8, pin_memory=True)
+            self._bytes.copy_(whole, non_blocking=True)
+            self._made: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._made.record()
+        else:
+            self._bytes = whole.cpu()
+
+    def arrays(self) -> Iterator[NDArray[Any]]:
+        """Yield the tensors' numbers: integers as they are, others as float64."""
+        if self.later:
+            self._made.synchronize()
+        parts: dict[int, NDArray[Any]] = {}
+        at = 0
+        for k in self._order:
+            dtype, count = self._kinds[k]
+            end = at + count * dtype.itemsize
+            numbers = _as(dtype, self._bytes[at:end])
+            wide = numbers.double() if dtype.is_floating_point else numbers
+            parts[k], at = wide.numpy(), end
+        yield from (parts[k] for k in range(len(parts)))
+
+
+def to_devices(
+    given: Sequence[tuple[NDArray[Any], torch.device]],
+) -> list[torch.Tensor]:
+    """Return arrays on devices, with one copy to each device."""
+    found: dict[int, torch.Tensor] = {}
+    by_device: defaultdict[torch.device, list[int]] = defaultdict(list)
+    for k, (_, device) in enumerate(given):
+        by_device[device].append(k)
+    for device, which in by_device.items():
+        arrays = [_for(device, np.ascontiguousarray(given[k][0])) for k in which]
+        order = sorted(range(len(which)), key=lambda k: -arrays[k].itemsize)
+        packed = np.concatenate([arrays[k].view(np.uint8) for k in order])
+        sent = torch.from_numpy(packed)
+        if device.type == "cuda":
+            sent = sent.pin_memory()
+        whole, at = sent.to(device, non_blocking=True), 0
+        for k in order:
+            end = at + arrays[k].nbytes
+            dtype = torch.from_numpy(arrays[k]).dtype
+            found[which[k]], at = _as(dtype, whole[at:end]), end
+    return [found[k] for k in range(len(given))]
+
+
+def _as(dtype: torch.dtype, data: torch.Tensor) -> torch.Tensor:
+    """Return bytes as numbers of a type; torch cannot view no bytes at all."""
+    return data.view(dtype) if len(data) else data.to(dtype)
+
+
+def _for(device: torch.device, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of a type that the device has."""
+    if device.type == "mps" and array.dtype == np.float64:
+        return array.astype(np.float32)
+    return array
+
+
+@final
+class Places:
+    """Some numbered coordinates of parameters, on the parameters' devices.
+
+    Args:
+        parameters: All trained parameters.
+        parts: The coordinates in each that has some.
+        which: Which coordinates to take; they are numbered from 0 in this order.
+        weight: A factor for what is read and written: the entry of a coordinate in each
+            parameter if it has several.
+
+    Attributes:
+        parameters: The parameters that have some.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Any],
+        parts: Sequence[ArrayCoordinates],
+        which: NDArray[np.bool_],
+        weight: float = 1.0,
+    ) -> None:
+        self._count, self._weight = int(which.sum()), weight
+        number = np.cumsum(which) - 1
+        by_device: dict[torch.device, list[ArrayCoordinates]] = {}
+        for part in (part.only(which) for part in parts):
+            device = local(parameters[part.array]).device
+            by_device.setdefault(device, []).append(part)
+        ordered = [part for each in by_device.values() for part in each]
+        self._numbers = np.concatenate(
+            [number[part.which] for part in ordered] or [_NONE.astype(np.int64)]
+        )
+        self._devices = [
+            (device, sum(len(part.which) for part in each))
+            for device, each in by_device.items()
+        ]
+        offsets = to_devices(
+            [(part.offsets, local(parameters[part.array]).device) for part in ordered]
+        )
+        self._parts = [
+            (parameters[part.array], at)
+            for part, at in zip(ordered, offsets, strict=True)
+        ]
+        self.parameters = [parameter for parameter, _ in self._parts]
+
+    def zeros(self) -> Values:
+        """Return zeros at the coordinates, in double precision where there is one."""
+        return [
+            torch.zeros(count, dtype=_widest(device), device=device)
+            for device, count in self._devices
+        ]
+
+    @torch.no_grad()
+    def read(self, tensor: Callable[[Any], torch.Tensor]) -> Values:
+        """Return the values at the coordinates in the tensor of each parameter."""
+        return self.gather(lambda parameter, at: torch.take(tensor(parameter), at))
+
+    def gather(self, values: Callable[[Any, torch.Tensor], torch.Tensor]) -> Values:
+        """Return values at the coordinates, given each parameter's offsets."""
+        found: dict[torch.device, Values] = {device: [] for device, _ in self._devices}
+        for parameter, at in self._parts:
+            found[at.device].append(values(parameter, at))
+        return [torch.cat(each) for each in found.values()]
+
+    def add(
+        self, tensor: Callable[[Any], torch.Tensor], amounts: NDArray[np.floating]
+    ) -> None:
+        """Add an amount at each coordinate to the flat tensor of each parameter."""
+        ordered, at = (self._weight * amounts)[self._numbers], 0
+        given = []
+        for device, count in self._devices:
+            given.append((ordered[at : at + count], device))
+            at += count
+        sent = dict(zip(self._devices, to_devices(given), strict=True))
+        left = {device: values for (device, _), values in sent.items()}
+        for parameter, offsets in self._parts:
+            values, count = left[offsets.device], len(offsets)
+            into = tensor(parameter)
+            into.index_add_(0, offsets, values[:count].to(into.dtype))
+            left[offsets.device] = values[count:]
+
+    def on_host(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return an array with a number for each coordinate, of what was read."""
+        values = self._weight * values
+        return np.bincount(self._numbers, values, self._count).astype(np.float64)
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
