@@ -10,7 +10,7 @@ from scipy import integrate, optimize, stats
 
 from dpaudit.accounting import accountant_curve, claim_of
 from dpaudit.accounting.curves import _breakpoints
-from dpaudit.accounting.distribution import GRID
+from dpaudit.accounting.distribution import GRID, composed, deltas_at
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency
 
@@ -100,6 +100,14 @@ def test_many_small_steps_approach_the_gaussian_of_the_central_limit():
     halves = accountant_curve([(noise, rate, steps // 2)] * 2)
     assert curve == halves
     assert curve.epsilon_at(1e-5) == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=0.05)
+
+
+@pytest.mark.parametrize("kinds", [{(1.5, 0.02): 60}, {(4.0, 1.0): 10}])
+def test_deltas_are_those_that_dp_accounting_computes_one_by_one(kinds):
+    distribution, epsilons = composed(kinds), np.linspace(0.0, 3.0, 50)
+    found = deltas_at(distribution, epsilons)
+    wanted = distribution.get_delta_for_epsilon(epsilons)
+    assert found == pytest.approx(wanted, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.nightly

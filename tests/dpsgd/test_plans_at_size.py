@@ -83,6 +83,7 @@ def test_pooled_steps_have_the_mean_and_variance_of_their_steps():
         (100_000, (400, 100_000), 8.0, 1e-5),
         (1_000_000, (1000, 30_000, 1_000_000), 1.0, 1e-5),
         (50, (1, 7, 50), 1.0, 0.0),
+        (10_000, (1170,), 0.0, 0.4),  # where a tail underflows
     ],
 )
 def test_plans_ask_for_as_many_right_guesses_as_tests_do(
@@ -103,13 +104,31 @@ def test_plans_ask_for_as_many_right_guesses_as_tests_do(
 @pytest.mark.parametrize("near", [1.0, 1.7, 2.0, 9.0, 32.0])
 @pytest.mark.parametrize("edge", [1.02, 1.7, 13.0])
 def test_the_least_factor_is_found_wherever_one_looks_first(edge, near):
-    found = least_factor(lambda factor: factor >= edge, near=near)
-    assert edge <= found < edge * 2 ** (1 / 48)
+    def smooth(factor):
+        return 9 * np.log(factor / edge)
+
+    def sudden(factor):
+        return 3.0 if factor >= edge else -6.0
+
+    for margin in (smooth, sudden):
+        found = least_factor(margin, near=near)
+        assert edge <= found < edge * 2 ** (1 / 48)
+
+
+def test_few_factors_are_tried_where_power_rises_smoothly():
+    tried = []
+
+    def margin(factor):
+        tried.append(factor)
+        return min(max(15 * np.log(factor / 1.3), -6.0), 3.0)
+
+    least_factor(margin, near=2.0)
+    assert len(tried) <= 6
 
 
 def test_no_factor_is_found_where_none_is_caught():
-    assert least_factor(lambda factor: False, near=2.0) is None
-    assert least_factor(lambda factor: factor > 5, near=2.0, most=4.0) is None
+    assert least_factor(lambda factor: -1.0, near=2.0) is None
+    assert least_factor(lambda factor: factor - 5, near=2.0, most=4.0) is None
 
 
 # Plans.

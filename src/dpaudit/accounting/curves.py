@@ -19,7 +19,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.distribution import GRID, ROUNDING, Distribution, composed
+from dpaudit.accounting.distribution import (
+    GRID,
+    ROUNDING,
+    Distribution,
+    composed,
+    deltas_at,
+)
 from dpaudit.accounting.history import History, steps_by_kind
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency, PrivacyCurve, rounded_up
@@ -59,10 +65,9 @@ def accountant_curve(history: History) -> PrivacyCurve:
 def _curve(steps: tuple[tuple[tuple[float, float], int], ...]) -> PrivacyCurve:
     distribution = composed(dict(steps))
     epsilons = _breakpoints(distribution)
-    deltas = np.asarray(distribution.get_delta_for_epsilon(epsilons), np.float64)
     return PrivacyCurve(
         epsilons=epsilons,
-        deltas=rounded_up(deltas + ROUNDING),
+        deltas=rounded_up(deltas_at(distribution, epsilons) + ROUNDING),
         adjacency=Adjacency.ADD_REMOVE,
     )
 

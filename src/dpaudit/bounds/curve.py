@@ -65,6 +65,7 @@ __all__ = [
     "GaussianFamily",
     "certified_tail",
     "curve_log_p_value",
+    "curve_refuted",
     "lines_log_p_value",
     "pointwise_log_p_value",
     "recursion",
@@ -206,6 +207,24 @@ def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
     return high
 
 
+def curve_refuted(counts: Counts, claim: Guarantee, *, alpha: float) -> bool:
+    """Return whether the p-value of a curve is at most alpha, without computing it.
+
+    The computed p-value is larger than the true one by up to its tolerance, so it may
+    exceed alpha where this holds.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import GaussianDP
+        >>> counts = Counts(canaries=30, guesses=30, correct=29)
+        >>> curve_refuted(counts, GaussianDP(mu=1.0), alpha=0.05)
+        True
+    """
+    log_alpha = log(alpha)
+    return pointwise_log_p_value(counts, claim) <= log_alpha or recursion(
+        counts, claim, log_tail=log_alpha
+    )
+
+
 def _halved(low: float, high: float) -> list[float]:
     """Return all points that the next bisection steps may reach, with both ends."""
     points = [low, high]
@@ -287,16 +306,9 @@ family epsilon = 1.296 at delta = 1e-05)
         """Return the largest mu that some p-value rejects at level ``alpha``."""
         _validate.probability("delta", delta)
         _validate.error_level("alpha", alpha)
-        log_alpha = log(alpha)
-
-        def rejected(mu: float) -> bool:
-            claim = GaussianDP(mu=mu)
-            return (
-                recursion(counts, claim, log_tail=log_alpha)
-                or pointwise_log_p_value(counts, claim) <= log_alpha
-            )
-
-        mu = largest_yes(rejected)
+        mu = largest_yes(
+            lambda mu: curve_refuted(counts, GaussianDP(mu=mu), alpha=alpha)
+        )
         return ParameterBound(
             parameter_lower=mu,
             parameter="mu",

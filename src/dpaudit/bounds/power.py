@@ -24,11 +24,12 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import AnyBound, PointEstimate
+from dpaudit.bounds.curve import curve_refuted
 from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.guarantees import Guarantee
+from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
 from dpaudit.stats.search import least_yes
 
 __all__ = [
@@ -114,6 +115,9 @@ def least_refuting(
         81
         >>> least_refuting(PureDP(epsilon=9.0), canaries=100, guesses=100, alpha=0.05)
     """
+    _validate.error_level("alpha", alpha)
+    exact = bound is None or isinstance(bound, ExactBound)
+    is_curve = isinstance(claim, GaussianDP | PrivacyCurve)
 
     def refutes(correct: int) -> bool:
         counts = Counts(
@@ -121,6 +125,8 @@ def least_refuting(
             guesses=guesses,
             correct=correct,
         )
+        if exact and is_curve:  # its p-value takes much longer
+            return curve_refuted(counts, claim, alpha=alpha)
         return judge_claim(claim, counts, alpha=alpha, bound=bound).refuted
 
     return least_yes(refutes, 0, guesses)

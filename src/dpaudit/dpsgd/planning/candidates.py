@@ -15,6 +15,7 @@ distribution of guesses does not depend on their number.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from math import inf
 from typing import Final, TypeAlias, final
 
@@ -37,6 +38,7 @@ from dpaudit.dpsgd.planning.forecasts import (
     is_caught,
     least_factor,
     least_smooth,
+    margin_of,
 )
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.rounds_search import (
@@ -248,15 +250,15 @@ def _at_once(forecast: OneRunForecast, s: int, wanted: Wanted) -> Candidate:
 def _caught_at_once(wanted: Wanted, s: int, near: float | None) -> Candidate:
     numbers = _numbers(wanted, s)
 
-    def caught(factor: float) -> bool:
+    def margin(factor: float) -> float:
         distribution = faulty(wanted.training, s, wanted.coordinates, factor)
-        return any(
-            is_caught(_probabilities(distribution, d, wanted)[1].max()) for d in numbers
+        return margin_of(
+            max(_probabilities(distribution, d, wanted)[1].max() for d in numbers)
         )
 
     possible = any(_refutes_if_all_right(wanted, d * s) for d in numbers)
     most = near or LARGEST_FAULT
-    fault = least_factor(caught, near=near or 2.0, most=most) if possible else None
+    fault = least_factor(margin, near=near or 2.0, most=most) if possible else None
     if fault is None:  # nothing is detected: maximize the bound
         return _shown_at_once(wanted, s)
     distribution = faulty(wanted.training, s, wanted.coordinates, fault)
@@ -268,12 +270,13 @@ def _caught_at_once(wanted: Wanted, s: int, near: float | None) -> Candidate:
 
 
 def _refutes_if_all_right(wanted: Wanted, canaries: int) -> bool:
-    (least,) = _least_right(wanted, canaries, np.array([canaries]))
+    (least,) = _least_right(wanted, canaries, (canaries,))
     return bool(least <= canaries)
 
 
+@lru_cache(maxsize=64)  # for every factor the same
 def _least_right(
-    wanted: Wanted, canaries: int, guesses: NDArray[np.int64]
+    wanted: Wanted, canaries: int, guesses: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Return how many correct guesses refute, for each number of guesses."""
     epsilons, deltas = wanted.tested.points()
@@ -317,7 +320,7 @@ def _probabilities(
         distribution.per_coordinate,
         most_confident_tried(distribution, coordinates),
     )
-    least = _least_right(wanted, coordinates * s, numbers * s)
+    least = _least_right(wanted, coordinates * s, tuple((numbers * s).tolist()))
     probabilities = [
         1 - float(forecast.at_most(right - 1)) if right <= forecast.guesses else 0.0
         for forecast, right in zip(

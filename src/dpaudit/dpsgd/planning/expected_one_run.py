@@ -284,7 +284,8 @@ def _p_values(
         ratio = (r - right) * p / ((right + 1) * q)
         series = np.where(ratio < 1, 1 / (1 - ratio), np.inf)
         price = canaries * np.asarray(delta) / right
-        price = price * np.where(mass > 1e-290, tail * rest / mass, series * rest)
+        known = (mass > 1e-290) & (tail > 0)
+        price = price * np.where(known, tail * rest / mass, series * rest)
     return np.asarray(tail + np.where(np.asarray(delta) * rest == 0, 0.0, price))
 
 

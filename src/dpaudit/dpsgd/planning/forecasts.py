@@ -13,6 +13,7 @@ from math import ceil, exp, log, log2
 from typing import TypeAlias, assert_never, final
 
 import numpy as np
+from scipy import special
 
 from dpaudit.bounds.power import design_ceiling, least_refuting
 from dpaudit.dpsgd.planning.expected_one_run import (
@@ -29,6 +30,7 @@ from dpaudit.dpsgd.planning.expected_rounds import (
 from dpaudit.dpsgd.planning.guess_distribution import (
     GuessDistribution,
     guess_distribution,
+    steps_drawn,
 )
 from dpaudit.dpsgd.planning.rounds_search import (
     CatchingRounds,
@@ -58,6 +60,7 @@ __all__ = [
     "is_caught",
     "least_factor",
     "least_smooth",
+    "margin_of",
     "noise_fault",
     "simulated_distribution",
 ]
@@ -95,6 +98,7 @@ _POWER = 0.93  # for a stated power of 0.9, as forecasts have errors of their ow
 _QUANTILE = 1.4758  # the normal quantile of that power
 _SLOPE, _FLATTEST = 12.0, 2.0  # of margins over logs of factors: typical, and the least
 _SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
+_SURE = 1e-6  # what a power beyond it says of the slope is not relevant
 
 
 @lru_cache(maxsize=16)
@@ -131,8 +135,11 @@ def simulated_distribution(
 ) -> GuessDistribution:
     """Return a guess distribution from as much simulation as the effort allows."""
     s = per_coordinate
-    # Measured per coordinate: sums of blocks, and the guesses at the end.
-    nanoseconds = 500 * s + 200
+    parts = training if isinstance(training, tuple) else (training,)
+    # Measured per coordinate: sums of blocks or a few steps, and the guesses at the
+    # end; and further steps if they are drawn one by one.
+    further = max(0, sum(map(steps_drawn, parts)) - 16)
+    nanoseconds = 500 * s + 200 + (10 * s + 35) * further
     most = effort.coordinates
     return guess_distribution(
         training,
@@ -269,11 +276,11 @@ def noise_fault(
                 return None
             if near is None:
                 near = least_factor(
-                    lambda factor: is_caught(refutes(distribution(factor, _GLANCE))),
+                    lambda factor: margin_of(refutes(distribution(factor, _GLANCE))),
                     near=2.0,
                 )
             return least_factor(
-                lambda factor: is_caught(refutes(distribution(factor))),
+                lambda factor: margin_of(refutes(distribution(factor))),
                 near=near or LARGEST_FAULT,
                 per_doubling=_FINELY,
             )
@@ -291,7 +298,7 @@ def noise_fault(
             if near is None:
                 near = least_factor(
                     lambda f: (
-                        caught.normal_margin(distribution(f, _GLANCE)) > _QUANTILE
+                        caught.normal_margin(distribution(f, _GLANCE)) - _QUANTILE
                     ),
                     near=2.0,
                 )
@@ -319,8 +326,14 @@ def is_caught(probability: float) -> bool:
     return probability >= _POWER
 
 
+def margin_of(probability: float) -> float:
+    """Return a power's normal quantile, less that of the power that plans state."""
+    inside = min(max(probability, _SURE), 1 - _SURE)
+    return float(special.ndtri(inside) - special.ndtri(_POWER))
+
+
 def least_factor(
-    caught: Callable[[float], bool],
+    margin: Callable[[float], float],
     *,
     near: float,
     most: float = LARGEST_FAULT,
@@ -329,30 +342,48 @@ def least_factor(
     """Return the smallest factor of a grid that is detected; None if the largest isn't.
 
     Args:
-        caught: Whether a factor is detected; if so, larger ones must be too.
+        margin: For a factor, how far the normal quantile of the power is above that of
+            a detected fault; where it is 0 or more, it is so for larger factors too.
         near: Where the search starts.
         most: The largest factor.
         per_doubling: Grid points between a factor and its double.
 
     Example:
-        >>> least_factor(lambda factor: factor >= 2.0, near=3.0)
+        >>> least_factor(lambda factor: 9 * log(factor / 2), near=3.0)
         2.0
     """
     top = round(per_doubling * log2(min(most, LARGEST_FAULT)))
-    known = cache(lambda i: caught(2.0 ** (i / per_doubling)))
-    low = high = min(max(1, round(per_doubling * log2(near))), top)
-    step = 3
-    if known(high):
-        while low > 0 and known(low):  # 0 is the correct noise, which is not a fault
+    at = cache(lambda i: margin(2.0 ** (i / per_doubling)))
+    start = min(max(1, round(per_doubling * log2(near))), top)
+    low = high = _by_secants(at, start, top, log(2) / per_doubling)
+    step = 1
+    if at(high) >= 0:
+        # 0 is the correct noise, which is not a fault
+        while low > 0 and at(low) >= 0:
             low, high, step = max(0, low - step), low, 2 * step
     else:
-        while not known(high):
+        while at(high) < 0:
             if high >= top:
                 return None
             low, high, step = high, min(top, high + step), 2 * step
-    least = least_yes(known, low + 1, high)
+    least = least_yes(lambda i: at(i) >= 0, low + 1, high)
     assert least is not None  # the highest is detected
     return float(2.0 ** (least / per_doubling))
+
+
+def _by_secants(
+    margin: Callable[[int], float], start: int, top: int, spacing: float
+) -> int:
+    """Return a point of a grid near the least one with a margin of 0 or more."""
+    at, slope, furthest = start, _SLOPE * spacing, _FURTHEST / spacing
+    for _ in range(_SECANTS):
+        back = float(np.clip(margin(at) / slope, -furthest, furthest))
+        other = min(max(1, ceil(at - back)), top)
+        if other == at:
+            break
+        rise = (margin(other) - margin(at)) / (other - at)
+        at, slope = other, max(rise, _FLATTEST * spacing)
+    return at
 
 
 def least_smooth(margin: Callable[[float], float], *, near: float) -> float | None:

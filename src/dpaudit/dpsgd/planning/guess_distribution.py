@@ -46,6 +46,7 @@ __all__ = [
     "guess_distribution",
     "pooled_likelihood",
     "simulated_likelihood",
+    "steps_drawn",
 ]
 
 _BLOCK_STEPS = 16  # steps per block, about, unless that gives too few or too many
@@ -335,6 +336,17 @@ def simulated_likelihood(
     )
 
 
+def steps_drawn(training: TrainingSetup) -> int:
+    """Return how many steps are drawn at each coordinate; 0 if blocks are.
+
+    Example:
+        >>> [steps_drawn(TrainingSetup(steps=t, rate=0.1, noise=1.0)) for t in (9, 99)]
+        [9, 0]
+    """
+    made = training.sufficient()
+    return 0 if made.steps >= _FEWEST_STEPS or made.takes_turns else made.steps
+
+
 def _matched_likelihood(
     training: TrainingSetup, bits: NDArray[np.int8], rng: np.random.Generator
 ) -> NDArray[np.float64]:
@@ -384,5 +396,7 @@ def _pattern_likelihood(
 def _variance(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the posterior variance of the number of ones."""
     n = np.arange(log_likelihood.shape[1])
-    probabilities = special.softmax(log_likelihood + log_fair(len(n) - 1), axis=1)
-    return np.asarray(probabilities @ n**2 - np.square(probabilities @ n))
+    # A column for each coordinate: numpy is slow at many short rows.
+    columns = np.ascontiguousarray((log_likelihood + log_fair(len(n) - 1)).T)
+    probabilities = special.softmax(columns, axis=0)
+    return np.asarray(n**2 @ probabilities - np.square(n @ probabilities))

@@ -19,12 +19,13 @@ bytes of these weights are hashed at the beginning and at the end.
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from dpaudit.errors import InvalidInputError
@@ -36,6 +37,7 @@ from dpaudit.game.findings import (
     not_checked,
 )
 from dpaudit.training.opacus.attachment import Attachment
+from dpaudit.training.opacus.bit_sums import BitSums, integers
 from dpaudit.training.opacus.frozen_weights import version
 from dpaudit.training.opacus.isolated_step import (
     Model,
@@ -45,7 +47,7 @@ from dpaudit.training.opacus.isolated_step import (
     trained_by,
 )
 from dpaudit.training.opacus.setup import local
-from dpaudit.training.opacus.transfers import ToHost
+from dpaudit.training.opacus.transfers import ToHost, Values
 from dpaudit.training.probe import leaf_digests
 from dpaudit.training.released import digest_of_leaves
 
@@ -56,34 +58,58 @@ _COMPARED: Final = 1 << 22  # numbers of a tensor; of larger ones, evenly spaced
 _COMPARED_UNTRAINED: Final = 1024  # the same, of a tensor that is not trained
 
 
-class _Mark(NamedTuple):
-    """A tensor, where a module holds it, and which of its numbers are summed."""
+@final
+class _Mark:
+    """A tensor, where a module holds it, and which of its numbers are summed.
 
-    name: str
-    held_by: Mapping[str, torch.Tensor | None]
-    key: str
-    tensor: torch.Tensor
-    which: slice
-    idle: bool
+    Args:
+        name: Its name in the model.
+        held_by: What holds it under a key, such as a module's parameters.
+        key: That key.
+        tensor: The tensor.
+        which: Which numbers of the flat tensor are summed.
+        idle: Whether nothing trains it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        held_by: Mapping[str, torch.Tensor | None],
+        key: str,
+        tensor: torch.Tensor,
+        which: slice,
+        *,
+        idle: bool,
+    ) -> None:
+        self.name, self.tensor = name, tensor
+        self._held_by, self._key = held_by, key
+        self._which, self._idle = which, idle
+        self._memory, self._numbers = 0, torch.empty(0)
 
     @property
     def written(self) -> int:
         """How often it was written to, if nothing trains it."""
-        return version(self.tensor) if self.idle else 0
+        return version(self.tensor) if self._idle else 0
 
-    def now(self) -> "_Mark":
-        """Return the mark of the tensor that the module holds there now."""
-        tensor = self.held_by.get(self.key)
-        return self if tensor is None else self._replace(tensor=tensor)
+    def replaced(self) -> bool:
+        """Return whether the module holds another tensor by now, and mark that."""
+        now = self._held_by.get(self._key)
+        if now is None or now is self.tensor:
+            return False
+        self.tensor, self._memory = now, 0
+        return True
 
-    def bits(self) -> torch.Tensor:
-        """Return the sum of the tensor's bytes, eight at a time."""
-        flat = local(self.tensor.detach()).reshape(-1)[self.which].contiguous()
-        if flat.storage_offset() * flat.element_size() % 8 or flat.stride(0) != 1:
-            flat = flat.new_empty(len(flat)).copy_(flat)
-        data = flat.view(torch.uint8)
-        whole = len(data) // 8 * 8
-        return data[:whole].view(torch.int64).sum() + data[whole:].sum()
+    def numbers(self) -> torch.Tensor:
+        """Return a view of the tensor's bits, or of some of them, as integers."""
+        if isinstance(self.tensor, DTensor):
+            return self._view(local(self.tensor.detach()))
+        memory = self.tensor.data_ptr()
+        if memory != self._memory:  # or else the view is still of it
+            self._numbers, self._memory = self._view(self.tensor.detach()), memory
+        return self._numbers
+
+    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
+        return integers(tensor.reshape(-1)[self._which])
 
 
 @final
@@ -112,7 +138,8 @@ class SideEffects:
         self._broken: list[str] = []  # parameters that hold NaN or infinity at the end
         self._private = 0  # steps of other private optimizers
         self._marks: list[_Mark] = []
-        self._sums: list[torch.Tensor] = []
+        self._sums: Values = []
+        self._bit_sums = BitSums()
         self._written: list[int] = []
         self._to_host = ToHost()
         self._idle: dict[str, str] = {}  # digests at the beginning
@@ -267,22 +294,22 @@ class SideEffects:
         """Record, just before a step, which tensors changed since the last one."""
         if self._paused:
             return
-        marks, current = self._marks, [mark.now() for mark in self._marks]
+        names = [mark.name for mark in self._marks]
         moved = np.array(
             [
-                now.tensor is not mark.tensor or now.written != written
-                for mark, now, written in zip(
-                    marks, current, self._written, strict=True
-                )
+                mark.replaced() or mark.written != written
+                for mark, written in zip(self._marks, self._written, strict=True)
             ],
             bool,
         )
+        sums, order = self._sum()
 
         def received(before: NDArray[np.int64], now: NDArray[np.int64]) -> None:
-            for k in np.flatnonzero(moved | (before != now)).tolist():
-                self._count(marks[k].name)
+            moved[order] |= before != now
+            for k in np.flatnonzero(moved):
+                self._count(names[k])
 
-        self._to_host.add(received, self._sums, _sums(current))
+        self._to_host.add(received, self._sums, sums)
 
     def _remember(self) -> None:
         """Store, just after a step, the sums of all tensors."""
@@ -290,11 +317,16 @@ class SideEffects:
             return
         self.steps += 1
         if self._marks and self.steps % _RELIST_EVERY:
-            self._marks = [mark.now() for mark in self._marks]
+            for mark in self._marks:
+                mark.replaced()
         else:
             self._list()
-        self._sums = _sums(self._marks)
+        self._sums, _ = self._sum()
         self._written = [mark.written for mark in self._marks]
+
+    def _sum(self) -> tuple[Values, list[int]]:
+        """Return the sums of all tensors' bits, and the number of each one's tensor."""
+        return self._bit_sums.of([mark.numbers() for mark in self._marks])
 
     def _list(self) -> None:
         """List the model's tensors, and record which were replaced or removed."""
@@ -321,16 +353,10 @@ class SideEffects:
             stride = max(1, local(tensor.detach()).numel() // most)
             first = int(self._rng.integers(stride)) if idle else 0
             which = slice(first, None, stride)
-            yield _Mark(name, *places[id(tensor)], tensor, which, idle)
+            yield _Mark(name, *places[id(tensor)], tensor, which, idle=idle)
 
     def _count(self, name: str) -> None:
         self.changed[name] = self.changed.get(name, 0) + 1
-
-
-def _sums(marks: list[_Mark]) -> list[torch.Tensor]:
-    """Return for each tensor the sum of its bytes, stacked if on one device."""
-    sums = [mark.bits() for mark in marks]
-    return [torch.stack(sums)] if len({each.device for each in sums}) == 1 else sums
 
 
 def _finite(tensor: torch.Tensor) -> bool:

@@ -63,7 +63,7 @@ class ToHost:
                 )
 
         self._under_way = receive
-        if not any(copy.later for copy in copies.values()):
+        if not any(map(_overlaps, copies)):
             self.settle()
 
     def settle(self) -> None:
@@ -76,33 +76,33 @@ class ToHost:
 _NONE: NDArray[Any] = np.zeros(0)
 
 
+def _overlaps(device: torch.device) -> bool:
+    """Return whether a device copies to the host while it computes."""
+    return device.type == "cuda"
+
+
 @final
 class _Copy:
-    """One copy of tensors of a device to the host, as bytes.
-
-    Attributes:
-        later: Whether the copy is made while the device computes.
-    """
+    """One copy of tensors of a device to the host, as bytes."""
 
     def __init__(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> None:
         # In decreasing size of their numbers, so that all are aligned.
         order = sorted(range(len(tensors)), key=lambda k: -tensors[k].element_size())
         self._order, self._kinds = order, [(t.dtype, t.numel()) for t in tensors]
-        whole = torch.cat(
-            [tensors[k].reshape(-1).contiguous().view(torch.uint8) for k in order]
-        )
-        self.later = device.type == "cuda"
-        if self.later:
+        flat = [tensors[k].reshape(-1).contiguous() for k in order]
+        whole = torch.cat([_as(torch.uint8, each) for each in flat])
+        self._made: Any = None
+        if device.type == "cuda":
             self._bytes = torch.empty(len(whole), dtype=torch.uint8, pin_memory=True)
             self._bytes.copy_(whole, non_blocking=True)
-            self._made: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._made = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._made.record()
         else:
             self._bytes = whole.cpu()
 
     def arrays(self) -> Iterator[NDArray[Any]]:
         """Yield the tensors' numbers: integers as they are, others as float64."""
-        if self.later:
+        if self._made is not None:
             self._made.synchronize()
         parts: dict[int, NDArray[Any]] = {}
         at = 0
@@ -139,7 +139,10 @@ def to_devices(
 
 
 def _as(dtype: torch.dtype, data: torch.Tensor) -> torch.Tensor:
-    """Return bytes as numbers of a type; torch cannot view no bytes at all."""
+    """Return the memory of numbers as those of another type.
+
+    Torch cannot view a tensor without numbers as another type.
+    """
     return data.view(dtype) if len(data) else data.to(dtype)
 
 
