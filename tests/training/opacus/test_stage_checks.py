@@ -25,6 +25,7 @@ from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.verdict import Verdict
 from dpaudit.training.opacus import audit_opacus, side_effects
+from dpaudit.training.opacus.bit_sums import BitSums
 from dpaudit.training.opacus.sampler import SampledBatches
 
 # Opacus warns of noise that is not secure, which tests do not need to be.
@@ -381,15 +382,44 @@ def test_every_number_of_a_tensor_counts_wherever_it_lies(dtype):
     whole = (torch.arange(1001) % 2).to(dtype)
     shapes = whole, whole[1:], whole[3:10], whole[0], whole[::3], whole[:1000]
     for tensor in (*shapes, whole[:1000].view(25, 40).t()):
-        every = slice(None)
-        mark = side_effects._Mark("weight", {}, "weight", tensor, every, idle=False)
-        before = int(mark.bits())
+        held, every = {"weight": tensor}, slice(None)
+        mark = side_effects._Mark("weight", held, "weight", tensor, every, idle=False)
+        before = int(mark.numbers().sum())
         flat = tensor.clone().reshape(-1)
         for place in {0, len(flat) // 2, len(flat) - 1}:
-            other = flat.clone()
-            other[place] = 1 - int(other[place].real)
-            assert int(mark._replace(tensor=other).bits()) != before
-        assert int(mark._replace(tensor=flat).bits()) == before
+            held["weight"] = flat.clone()
+            held["weight"][place] = 1 - int(flat[place].real)
+            assert mark.replaced()
+            assert int(mark.numbers().sum()) != before
+        held["weight"] = flat
+        assert mark.replaced()
+        assert not mark.replaced()
+        assert int(mark.numbers().sum()) == before
+
+
+def test_a_kept_view_of_the_bits_shows_later_values_in_any_layout():
+    whole = torch.zeros(25, 40)
+    for tensor in (whole, whole.t(), whole[:, ::2], whole[1:, 1:], whole[0, 1:8]):
+        mark = side_effects._Mark("w", {}, "w", tensor, slice(None, None, 3), idle=True)
+        before = int(mark.numbers().sum())
+        tensor.data[(0,) * tensor.dim()] += 1
+        assert int(mark.numbers().sum()) != before
+        own = torch.zeros_like(tensor)
+        tensor.data = own
+        assert int(mark.numbers().sum()) == 0
+        own[(0,) * tensor.dim()] += 1
+        assert int(mark.numbers().sum()) != 0
+
+
+@pytest.mark.parametrize("sizes", [(3, 0, 1), (20_000, 5, 30_000, 1), (16_385,), ()])
+def test_joined_sums_are_those_of_each_tensor(sizes):
+    rng = np.random.default_rng(0)
+    most = np.iinfo(np.int64).max
+    tensors = [torch.from_numpy(rng.integers(-most, most, size)) for size in sizes]
+    found, order = BitSums().of(tensors)
+    values = torch.cat([*found, torch.empty(0, dtype=torch.int64)]).tolist()
+    sums = dict(zip(order, values, strict=True))
+    assert sums == {k: int(each.sum()) for k, each in enumerate(tensors)}
 
 
 def test_weights_written_past_torchs_count_are_noticed():

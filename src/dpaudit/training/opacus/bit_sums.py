@@ -20,20 +20,25 @@ _TYPES: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def integers(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a flat tensor's memory as integers, as wide ones as possible.
+    """Return a flat tensor's memory as integers, as wide ones as divide it.
+
+    Equal values at other places in memory are equal integers. The result is a view if
+    that is possible.
 
     Example:
         >>> integers(torch.tensor([0.0, 0.0, 1.0]).bfloat16())
         tensor([    0,     0, 16256], dtype=torch.int16)
     """
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor).reshape(-1)
     size, start = tensor.element_size(), int(tensor.storage_offset())
-    if size not in _TYPES:  # complex numbers in double precision
-        return torch.view_as_real(tensor).reshape(-1).view(torch.int64)
     own = tensor.view(_TYPES[size])
-    if size == 8 or tensor.stride(0) != 1:
+    if len(own) > 1 and own.stride(0) != 1:
         return own
-    together = next(n for n in (8, 4, 2, 1) if not (size * len(own) | size * start) % n)
-    return own.view(_TYPES[max(together, size)])
+    wide = next(n for n in (8, 4, 2, 1) if n == size or not size * len(own) % n)
+    if size * start % wide:
+        own = own.clone()
+    return own.view(_TYPES[wide])
 
 
 @final

@@ -84,7 +84,8 @@ class _Mark:
         self.name, self.tensor = name, tensor
         self._held_by, self._key = held_by, key
         self._which, self._idle = which, idle
-        self._memory, self._numbers = 0, torch.empty(0)
+        self._memory = 0  # where the view lies that was kept
+        self._numbers = torch.empty(0)
 
     @property
     def written(self) -> int:
@@ -100,16 +101,26 @@ class _Mark:
         return True
 
     def numbers(self) -> torch.Tensor:
-        """Return a view of the tensor's bits, or of some of them, as integers."""
-        if isinstance(self.tensor, DTensor):
-            return self._view(local(self.tensor.detach()))
-        memory = self.tensor.data_ptr()
-        if memory != self._memory:  # or else the view is still of it
-            self._numbers, self._memory = self._view(self.tensor.detach()), memory
-        return self._numbers
+        """Return the tensor's bits, or some of them, as integers."""
+        held = self.tensor.detach()
+        if isinstance(held, DTensor):
+            return self._as_integers(local(held))
+        memory = held.data_ptr()
+        if memory == self._memory:  # and a view of it was kept
+            return self._numbers
+        numbers = self._as_integers(held)
+        if _memory(numbers) == _memory(held):
+            self._numbers, self._memory = numbers, memory
+        return numbers
 
-    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
-        return integers(tensor.reshape(-1)[self._which])
+    def _as_integers(self, tensor: torch.Tensor) -> torch.Tensor:
+        numbers = tensor.reshape(-1)[self._which]
+        every = self._which.step in {None, 1}
+        return integers(numbers.contiguous() if every else numbers)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 @final
