@@ -159,7 +159,7 @@ def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
 
     run.optimizer.add_noise = spied
     run.train(steps=3)
-    for (noise, stated, _), parts in zip(seen, added, strict=True):
+    for (noise, stated, *_), parts in zip(seen, added, strict=True):
         assert stated == NOISE
         assert len(noise) <= 256
         every = torch.cat(parts).numpy() / 2.0

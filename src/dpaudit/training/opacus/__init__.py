@@ -16,8 +16,8 @@ from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.insertion import Canary
 from dpaudit.training.opacus.plan import audit_opacus, plan_opacus
 from dpaudit.training.opacus.probe import probe_sensitivity
+from dpaudit.training.opacus.ranks import shared_key
 from dpaudit.training.opacus.records import with_canaries
-from dpaudit.training.opacus.setup import shared_key
 from dpaudit.training.probe.report import Sensitivity
 
 __all__ = [

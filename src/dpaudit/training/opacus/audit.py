@@ -46,18 +46,20 @@ from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
 from dpaudit.training.opacus.insertion import Canary, insertion_of
 from dpaudit.training.opacus.isolated_step import Model, patched
+from dpaudit.training.opacus.ranks import (
+    check_commitments,
+    check_shares,
+    gathered,
+    local,
+    rank_and_world,
+)
 from dpaudit.training.opacus.rehearsal import Train
 from dpaudit.training.opacus.setup import (
     Loader,
     accountant_of,
-    check_commitments,
-    check_shares,
     claim_and_remarks,
     counted_steps,
-    gathered,
     hooked_accountant,
-    local,
-    rank_and_world,
     read_facts,
     reported_epsilon,
     steps_unseen,

@@ -37,19 +37,14 @@ from dpaudit.training.opacus.examples import (
 )
 from dpaudit.training.opacus.isolated_step import Model, network
 from dpaudit.training.opacus.noise_reader import NoiseReader
+from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.records import (
     CanaryDataset,
     RecordInserter,
     hidden_canaries,
     noted_loader,
 )
-from dpaudit.training.opacus.setup import (
-    Facts,
-    Loader,
-    held_here,
-    is_sharded,
-    rank_and_world,
-)
+from dpaudit.training.opacus.setup import Facts, Loader, held_here, is_sharded
 from dpaudit.training.opacus.step_runner import Step, check_step
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.opacus.sums_reader import SumsReader

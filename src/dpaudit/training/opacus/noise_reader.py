@@ -20,7 +20,8 @@ from dpaudit.game.coins import Key
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.layout import ArrayCoordinates
 from dpaudit.training.noise import MOST_WATCHED
-from dpaudit.training.opacus.setup import divisor, is_sharded, rank_and_world
+from dpaudit.training.opacus.ranks import rank_and_world
+from dpaudit.training.opacus.setup import divisor, is_sharded
 from dpaudit.training.opacus.transfers import Places, ToHost, Values
 
 __all__ = ["NoiseReader"]

@@ -18,14 +18,10 @@ from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus.audit import OpacusAudit, check_free
 from dpaudit.training.opacus.insertion import check_poisson
 from dpaudit.training.opacus.isolated_step import Model
+from dpaudit.training.opacus.ranks import rank_and_world, shared_key
 from dpaudit.training.opacus.records import CanaryDataset
 from dpaudit.training.opacus.rehearsal import Train
-from dpaudit.training.opacus.setup import (
-    Loader,
-    rank_and_world,
-    read_facts,
-    shared_key,
-)
+from dpaudit.training.opacus.setup import Loader, read_facts
 from dpaudit.training.opacus.step_runner import Step, check_step
 
 __all__ = ["audit_opacus", "plan_opacus"]

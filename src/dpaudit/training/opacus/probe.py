@@ -61,7 +61,7 @@ from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, fault, not_checked
 from dpaudit.training.opacus.isolated_step import Model
-from dpaudit.training.opacus.setup import rank_and_world
+from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.step_runner import (
     Batch,
     Collate,

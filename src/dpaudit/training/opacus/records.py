@@ -27,12 +27,8 @@ from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.setup import (
-    clipped_size,
-    local,
-    rank_and_world,
-    summed_over_ranks,
-)
+from dpaudit.training.opacus.ranks import local, rank_and_world, summed_over_ranks
+from dpaudit.training.opacus.setup import clipped_size
 from dpaudit.training.opacus.sums_reader import SumsReader
 from dpaudit.training.opacus.transfers import to_devices
 

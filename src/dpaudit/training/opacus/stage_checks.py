@@ -21,8 +21,9 @@ from dpaudit.training.opacus.attachment import Attachment, BareSteps
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.other_loaders import OtherLoaders
+from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.sampler import SampledBatches
-from dpaudit.training.opacus.setup import Loader, rank_and_world
+from dpaudit.training.opacus.setup import Loader
 from dpaudit.training.opacus.side_effects import SideEffects
 from dpaudit.training.opacus.step_checks import StepChecks
 from dpaudit.training.opacus.step_consistency import REUSE_SHARE, StepConsistency

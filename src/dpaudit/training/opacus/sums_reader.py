@@ -18,13 +18,8 @@ from torch import distributed
 
 from dpaudit.errors import InvalidRunError
 from dpaudit.training.layout import Layout
-from dpaudit.training.opacus.setup import (
-    clip_factors,
-    divisor,
-    is_sharded,
-    local,
-    summed_grad,
-)
+from dpaudit.training.opacus.ranks import local
+from dpaudit.training.opacus.setup import clip_factors, divisor, is_sharded, summed_grad
 from dpaudit.training.opacus.transfers import Places, ToHost, Values
 
 __all__ = ["StepsSeen", "SumsReader"]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.training.layout import ArrayCoordinates
-from dpaudit.training.opacus.setup import local
+from dpaudit.training.opacus.ranks import local
 
 __all__ = ["Places", "ToHost", "Values", "to_devices"]
 
