@@ -216,7 +216,7 @@ def curve_refuted(counts: Counts, claim: Guarantee, *, alpha: float) -> bool:
     Example:
         >>> from dpaudit.privacy.guarantees import GaussianDP
         >>> counts = Counts(canaries=30, guesses=30, correct=29)
-        >>> curve_refuted(counts, GaussianDP(mu=1.0), alpha=0.05)
+        >>> curve_refuted(counts, GaussianDP(mu=0.5), alpha=0.05)
         True
     """
     log_alpha = log(alpha)
