@@ -117,6 +117,7 @@ class NoiseWatch:
         noise: NDArray[np.float64],
         multiplier: float,
         sums: Sequence[NDArray[np.float64]] = (),
+        spacing: NDArray[np.float64] | float = 0.0,
     ) -> None:
         """Add one step.
 
@@ -129,6 +130,8 @@ class NoiseWatch:
             sums: The sums before and after noise that it was read from, as the program
                 kept them, over the clipping norm. They bound the rounding error of the
                 noise.
+            spacing: How far apart the numbers of each coordinate's floating-point type
+                are at zero, over the clipping norm.
         """
         if noise.shape != self._groups.shape:
             raise InvalidInputError(
@@ -136,7 +139,7 @@ class NoiseWatch:
                 f"coordinate, got shape {noise.shape}"
             )
         _validate.nonnegative("multiplier", multiplier)
-        error = self._errors.add(self._rounding.bound(noise, sums))
+        error = self._errors.add(self._rounding.bound(noise, sums, spacing))
         own = np.multiply(noise, self._whitening.diagonal, dtype=np.float64)
         noise = self._whitening.add(noise)
         size = np.abs(noise)
@@ -186,7 +189,7 @@ class NoiseWatch:
         pairs = noise_faults.compared(seen.rows, seen.slack)
         checks = _scale_check(seen, passed), _independence_check(seen, *pairs)
         faults, remarks = noise_faults.found(seen, *pairs)
-        return _coarse(seen, checks), faults, remarks
+        return _coarse(seen, checks, self._rounding.half), faults, remarks
 
     def _seen(
         self, accounted: NDArray[np.float64] | None = None
@@ -329,14 +332,32 @@ def _scale_check(seen: NoiseSeen, passed: dict[str, int]) -> Finding:
     )
 
 
-def _coarse(seen: NoiseSeen, checks: Findings) -> Findings:
-    """Return checks as not made if rounding hides the noise."""
-    share = sqrt(float(seen.steps.rounding.mean()) / len(seen.groups))
-    if share < _TOO_COARSE:
+def _coarse(seen: NoiseSeen, checks: Findings, half: NDArray[np.bool_]) -> Findings:
+    """Return checks as not made if rounding hides the noise, or that of a parameter.
+
+    Args:
+        seen: The observed noise.
+        checks: Of it.
+        half: Where sums have few significant bits. Elsewhere no single parameter is
+            named, as the errors of a few first steps are overestimated.
+    """
+    whole = sqrt(float(seen.steps.rounding.mean()) / len(seen.groups))
+    count, _, _, rounding, *_ = seen.totals
+    values, errors = (
+        np.bincount(seen.groups, half * each) for each in (count, rounding)
+    )
+    shares = np.sqrt(errors / np.maximum(values, 1))
+    hidden = np.flatnonzero(shares >= _TOO_COARSE)
+    if whole < _TOO_COARSE and not len(hidden):
         return checks
+    every = len(hidden) == len(np.unique(seen.groups))
+    named = () if every else tuple(seen.names[each] for each in hidden)
+    share = max(whole, float(shares.max()))
     stages = (check.stage for check in checks)
     return tuple(
-        not_checked(stage, "noise.rounding", share=share) for stage in stages if stage
+        not_checked(stage, "noise.rounding", named, share=share)
+        for stage in stages
+        if stage
     )
 
 

@@ -15,8 +15,10 @@ the noise when it is drawn and when it is scaled; the sum after, and once more i
 divides. With a unit for each of the three the error is less than
 ``4 u (|before| + |with canaries|) + 4 u' |after| + 4 u'' |noise|``. Noise itself is
 read with the errors of the sums, so only numbers with a gap four times as large as
-these count for ``u''``, and a quarter is added. The bound does not cover types with
-fewer than eight significant bits, sums that underflow, and noise composed of many
+these count for ``u''``, and a quarter is added. Near zero the numbers of a type are
+evenly spaced, and each rounding may be half of the spacing, which is stated where it
+matters, as in float16. The bound does not cover types with fewer than eight significant
+bits, sums that underflow where the spacing is not stated, and noise composed of many
 rounded parts.
 """
 
@@ -32,6 +34,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDINGS: Final = 4.0
 _COARSEST: Final = 2.0**-8  # bfloat16
+_HALF: Final = 2.0**-12  # float16 has 2^-11, float32 2^-24
 _FINEST: Final = 2.0**-21  # closer numbers count as equal: division may separate them
 _ENOUGH: Final = (2.0**-18, 2.0**-18, 2.0**-12)  # units at which measuring stops
 
@@ -61,13 +64,21 @@ class Rounding:
         self._places = [np.flatnonzero(types == each) for each in kinds]
         self.unit = np.full((3, len(kinds)), _COARSEST)
 
-    def bound(self, noise: Floats, sums: Sequence[Floats] = ()) -> Floats:
+    @property
+    def half(self) -> NDArray[np.bool_]:
+        """Which sums have fewer than twelve significant bits, as far as is known."""
+        return np.asarray(self.unit[:2].max(axis=0)[self._types] > _HALF)
+
+    def bound(
+        self, noise: Floats, sums: Sequence[Floats] = (), spacing: Floats | float = 0.0
+    ) -> Floats:
         """Return a bound on the error of each recorded noise value.
 
         Args:
             noise: The recorded values.
             sums: The sums before and after noise that it was read from, as the program
                 kept them; empty if noise was read directly.
+            spacing: How far apart the numbers of each coordinate's type are at zero.
         """
         error = np.zeros(len(noise))
         if sums:
@@ -76,6 +87,7 @@ class Rounding:
             self._measure(1, after, error)
             size = np.abs(before) + np.abs(after - noise)
             error = self._rounded(0, size) + self._rounded(1, np.abs(after))
+        error = error + _ROUNDINGS * spacing
         self._measure(2, noise, error)
         return error + self._rounded(2, np.abs(noise))
 

@@ -98,7 +98,7 @@ _POWER = 0.93  # for a stated power of 0.9, as forecasts have errors of their ow
 _QUANTILE = 1.4758  # the normal quantile of that power
 _SLOPE, _FLATTEST = 12.0, 2.0  # of margins over logs of factors: typical, and the least
 _SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
-_SURE = 1e-6  # what a power beyond it says of the slope is not relevant
+_SURE = 1e-6  # the slope of a power beyond it is not relevant
 
 
 @lru_cache(maxsize=16)

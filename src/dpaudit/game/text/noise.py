@@ -53,6 +53,15 @@ def _correlations(v: Values) -> str:
     return sentence
 
 
+def _rounding(v: Values) -> str:
+    where = f" in {parameters(v.subject)}" if v.subject else ""
+    return (
+        f"precision too low: rounding of the sums may be {v.share:.2g} of the noise"
+        f"{where}; keep parameters, sums and noise in float32 (autocast may then still "
+        "compute in 16 bits)"
+    )
+
+
 def _step(v: Values) -> str:
     what = f"is {v.ratio:.2g}x the configured" if v.ratio > _NOTHING else "is missing"
     more = f", and too small in {v.others} more steps" if v.others else ""
@@ -90,8 +99,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
         f"no step had noise that could be read{_passed_over(v)}"
     ),
     "noise.too_few": "needs at least three steps with noise and three coordinates",
-    "noise.rounding": "precision too low: rounding of the sums may be {share:.2g} of "
-    "the noise; add noise in float32 or float64",
+    "noise.rounding": _rounding,
     "noise.more": lambda v: (
         f"more noise than configured in {_where(v)}: "
         f"{with_error(v.ratio, v.error)} times; if it is noise, it does not weaken "
@@ -109,7 +117,7 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "rehearsal.noise_not_played": "the loop could not be played with the noise that it "
     "draws ({error})",
     "sums.half_precision": "sums are kept in half precision, in which canaries may be "
-    "lost beside large real gradients",
+    "lost beside large real gradients; keep parameters in float32 and use autocast",
     "clipping.per_parameter": "parameters are clipped apart, so that a canary in one "
     "of them is cut to less than the whole norm; Canary(norm=..., spread=...) is in "
     "several",
