@@ -87,12 +87,12 @@ def test_a_state_that_is_not_there_is_refused(tmp_path):
         opened().read_state(tmp_path / "state.npz")
 
 
-def test_a_rank_that_is_alone_guesses_as_it_would_without_ranks():
+def test_a_rank_that_reads_everything_guesses_as_it_would_without_ranks():
     alone = finished(trained(opened()), gather=lambda own: own)
     plain = finished(trained(opened()))
     assert alone.transcript == plain.transcript
     assert alone.training.signal == plain.training.signal
-    assert alone.scores is None  # no one place knows them all
+    assert alone.scores == plain.scores
 
 
 def test_guesses_are_about_the_coordinates_that_are_read():

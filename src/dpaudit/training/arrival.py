@@ -105,7 +105,7 @@ class Arrivals:
         Args:
             gathered: Maps the numbers of this rank's coordinates to those of all ranks.
         """
-        products, squares = (gathered(each) for each in self._sums)
+        products, squares = gathered(self._sums.T).T
         whole = float(squares.sum())
         if not whole > 0:
             return None

@@ -283,6 +283,7 @@ class TrainingAudit:
         noise: NDArray[np.float64],
         multiplier: float,
         sums: Sequence[NDArray[np.float64]],
+        spacing: NDArray[np.float64] | float = 0.0,
     ) -> None:
         """Record the noise of a step; the guesser never learns it.
 
@@ -291,9 +292,11 @@ class TrainingAudit:
             multiplier: Its stated standard deviation.
             sums: The sums before and after noise that it was read from, as the program
                 kept them, over the clipping norm.
+            spacing: How far apart the numbers of each coordinate's floating-point type
+                are at zero, over the clipping norm.
         """
         assert self._noise is not None
-        self._noise.observe(noise, multiplier, sums)
+        self._noise.observe(noise, multiplier, sums, spacing)
 
     def add(self, *found: Finding) -> None:
         """Add findings made during training; checkpoints keep them.
@@ -424,6 +427,7 @@ class TrainingAudit:
         claim: Guarantee | None = None,
         findings: Iterable[Finding] = (),
         gather: Gather | None = None,
+        agreed: Callable[[Sequence[Finding]], Sequence[Finding]] = tuple,
         accounted_noise: NDArray[np.float64] | None = None,
         unmodelled: Finding | None = None,
         reported: float | None = None,
@@ -437,6 +441,7 @@ class TrainingAudit:
                 status. A stage without a finding was not checked.
             gather: Maps numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
+            agreed: Maps the findings of this rank to those of all ranks.
             accounted_noise: The accountant's noise multiplier of each step, as far as
                 it is known: the noise is compared with it.
             unmodelled: A property of this run's canaries that the forecast does not
@@ -458,19 +463,20 @@ class TrainingAudit:
             # Not gathered: every rank reads the noise of the same overall sum at the
             # same coordinates, so gathered rows would be reported as repeated noise.
             of_noise = self._noise.found(accounted_noise)
-        if gather is None:
+        whole = len(self._local_coordinates) == coordinates_needed(self.design)
+        if gather is None or whole:
             played = guess(self._referee, self.likelihood.log_likelihood())
             signal = self._arrivals.found()
         else:
             played = self._guess_together(gather)
             signal = self._arrivals.found(gather)
         self._run.judge(played.transcript)
-        known = [*findings]
+        known = agreed([*self._observed, *findings])
         # Checks that an adapter did not make come first, so that probes override them.
         later = [each for each in known if each.status is not Status.NOT_CHECKED]
         first = [each for each in known if each.status is Status.NOT_CHECKED]
         checks, faults, sanity, remarks = (
-            tuple(e for e in (*first, *self._observed, *later) if e.status in statuses)
+            tuple(each for each in (*first, *later) if each.status in statuses)
             for statuses in _STATUSES
         )
         return conclude_training(
@@ -501,7 +507,8 @@ class TrainingAudit:
         odds = canary_log_odds(self.likelihood.log_likelihood())
         best, _ = most_likely(odds, guesses=self.design.guesses)
         canaries = self._local_coordinates[best // size] * size + best % size
-        index, best_odds = gather(canaries), gather(odds[best])
+        found = gather(np.column_stack([canaries, odds[best]]))
+        index, best_odds = found[:, 0].astype(np.int64), found[:, 1]
         order = np.argsort(index)  # ties go to the smaller number, as on one rank
         return guess_among(self._referee, index[order], best_odds[order])
 

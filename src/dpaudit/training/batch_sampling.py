@@ -32,11 +32,11 @@ too high a rate, their consequences are not reported as further faults.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil, exp, floor, inf, log, sqrt
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,8 +154,7 @@ class BatchSampling:
             self._apart = min(self._apart or apart, apart)
         self._seen[chosen] = now
         self._counts[chosen] += np.uint32(1)
-        digest = blake2b(chosen.tobytes(), digest_size=self._digests.itemsize)
-        self._digests.append(int.from_bytes(digest.digest(), "big"))
+        self._digests.append(_digest(chosen.tobytes()))
         self._last, self._times = chosen, max(self._times, int(times.max(initial=0)))
 
     def _make_room(self, chosen: _Sizes) -> None:
@@ -172,6 +171,39 @@ class BatchSampling:
             more = np.zeros(max(largest + 1, 2 * known) - known, np.uint32)
             self._counts = np.concatenate([self._counts, more])
             self._seen = np.concatenate([self._seen, more])
+
+    def of_all_ranks(
+        self,
+        add_up: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        gather: Callable[[NDArray[Any]], NDArray[Any]],
+    ) -> Self | None:
+        """Return the counts of whole batches, of which each rank draws a part.
+
+        Args:
+            add_up: Returns the sums of all ranks' values.
+            gather: Returns the values of all ranks, one rank after the other.
+
+        Returns:
+            The same on all ranks; None if ranks drew different numbers of batches.
+        """
+        drawn = gather(np.array([len(self._sizes), len(self._counts)]))
+        if len({*drawn[::2]}) > 1 or len({*drawn[1::2]}) > 1:
+            return None
+        whole = type(self)(self.records)
+        mine, common = (self._counts > 0).astype(np.int64), np.array(self._common)
+        parts = [self._counts.astype(np.int64), mine, np.array(self._sizes), common]
+        ends = np.cumsum([len(each) for each in parts])[:-1]
+        summed = np.split(add_up(np.concatenate(parts).astype(np.int64)), ends)
+        counts, holders, sizes, common = summed
+        whole._counts = counts.astype(np.uint32)
+        whole._sizes = array("q", sizes.tolist())
+        if holders.max(initial=0) <= 1:  # else pairs of parts are not those of a batch
+            whole._common = array("q", common.tolist())
+        digests = gather(np.array(self._digests, np.uint64).view(np.int64))
+        rows = np.ascontiguousarray(digests.reshape(-1, len(sizes)).T)
+        whole._digests = array("Q", [_digest(row.tobytes()) for row in rows])
+        whole._times = int(gather(np.array([self._times])).max())
+        return whole
 
     def saved(self, name: str = _STATE) -> State:
         """Return the counts as arrays that ``restore`` takes.
@@ -323,7 +355,7 @@ class BatchSampling:
             "rate": _too_often(int(sizes.sum()), records * every, rate),
             "favoured": self._favoured(rate, every, records),
         }
-        if opportunities is None:
+        if opportunities is None and len(self._common) == max(len(sizes) - 1, 0):
             tests |= {
                 "sticky": self._sticky(rate, records),
                 "apart": self._apart_test(sizes, records),
@@ -424,6 +456,10 @@ class BatchSampling:
             code="sampling.apart",
             numbers={"common": common, "expected": mean},
         )
+
+
+def _digest(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 def _too_often(seen: int, trials: int, rate: float) -> _Tested:

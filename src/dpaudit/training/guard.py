@@ -61,9 +61,14 @@ class Guard:
         try:
             return hook(*arguments, **named)
         except Exception as error:  # whatever it is, training goes on
-            self.failure = _failure(error)
-            _LOG.warning("dpaudit: %s", sentence(self.failure))
+            self.stop(_failure(error))
             return None
+
+    def stop(self, why: Finding) -> None:
+        """Run no hook any more, unless one has failed before."""
+        if self.failure is None:
+            self.failure = why
+            _LOG.warning("dpaudit: %s", sentence(why))
 
     def hook(self, own: Callable[P, T]) -> Callable[P, T | None]:
         """Return a hook that is run by this guard."""

@@ -638,7 +638,7 @@ def test_a_state_of_another_rank_is_refused(tmp_path):
     audit = attach(run)
     run.train(steps=2)
     audit.save(tmp_path / "state.npz")
-    audit._rank, audit._world = 1, 2  # as on another rank
+    audit._ranks.rank, audit._ranks.world = 1, 2  # as on another rank
     with pytest.raises(InvalidRunError, match="written by another rank"):
         audit.resume(tmp_path / "state.npz")
 

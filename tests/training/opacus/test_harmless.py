@@ -21,6 +21,7 @@ from dpaudit.training.opacus import audit as opacus_audit
 from dpaudit.training.opacus import insertion, side_effects
 from dpaudit.training.opacus import plan as opacus_plan
 from dpaudit.training.opacus.attachment import Attachment
+from dpaudit.training.opacus.ranks import Ranks
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import clip_factors
 from dpaudit.training.opacus.trainer import TrainerAudit
@@ -313,14 +314,14 @@ def test_canaries_leave_the_data_when_nobody_overwrites_them_any_more(
 
 def test_a_rank_that_failed_does_not_keep_the_others_waiting():
     run, guard, done = private_run(), Guard(), []
-    attachment = Attachment(run.optimizer, guard)
+    attachment = Attachment(run.optimizer, guard, Ranks(run.optimizer))
     attachment.before(raises(WrongError()))
-    attachment.together(lambda: done.append("together"))
+    attachment.add_up(lambda: done.append("own") or [], lambda _: done.append("sums"))
     attachment.before(lambda: done.append("alone"))
     run.train(steps=2)
     attachment.close()
     run.train(steps=2)
-    assert done == ["together", "together"]
+    assert done == ["own", "sums"] * 2
 
 
 def test_ctrl_c_in_a_hook_passes(monkeypatch):

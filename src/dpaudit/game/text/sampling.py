@@ -45,6 +45,9 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "sampling.sizes_vary": "{term_batch} sizes vary by {spread:.3g}, where "
     "{expected_spread:.3g} is expected at one rate: {record}s are sampled in groups, "
     "or at a rate that changes; a sampler at one rate states it in its sample_rate",
+    "sampling.rank_lost": "another rank was lost, and what it drew with it",
+    "sampling.ranks_differ": "ranks drew different numbers of batches, so that it is "
+    "not known which belong together; let all ranks draw as many",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }

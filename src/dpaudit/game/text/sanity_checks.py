@@ -100,4 +100,6 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "failed_itself": "the audit stopped because of an error of its own ({kind}: "
     "{error}); training continued without canaries",
     "stopped_elsewhere": "the audit stopped on another rank; see its result",
+    "ranks.lost": "another rank was lost or did not answer (all must call finish()); "
+    "the result rests on the steps before, and on what this rank alone checked",
 }

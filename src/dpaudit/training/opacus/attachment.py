@@ -29,11 +29,13 @@ from contextlib import (
 )
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final, TypeAlias, final
 
 import torch
 from opacus.optimizers import DPOptimizer
 
+from dpaudit.game.findings import inconclusive
 from dpaudit.training.guard import Guard
 from dpaudit.training.opacus.isolated_step import (
     noise_modules,
@@ -41,8 +43,9 @@ from dpaudit.training.opacus.isolated_step import (
     put,
     taken,
 )
+from dpaudit.training.opacus.ranks import Ranks
 from dpaudit.training.opacus.setup import divisor
-from dpaudit.training.opacus.transfers import ToHost
+from dpaudit.training.opacus.transfers import ToHost, Values
 
 __all__ = ["Attachment", "BareSteps", "WrappedSteps"]
 
@@ -123,6 +126,7 @@ class Attachment:
     Args:
         optimizer: Opacus' optimizer.
         guard: Runs the actions.
+        ranks: The ranks of the run.
 
     Attributes:
         guard: The guard passed.
@@ -132,8 +136,9 @@ class Attachment:
         skips_bare: Which bare steps are skipped.
     """
 
-    def __init__(self, optimizer: DPOptimizer, guard: Guard) -> None:
-        self.guard, self.inserting = guard, True
+    def __init__(self, optimizer: DPOptimizer, guard: Guard, ranks: Ranks) -> None:
+        self.guard, self.inserting, self._ranks = guard, True, ranks
+        self._shared: list[tuple[Callable[[], Values], Callable[[Values], None]]] = []
         self.to_host = ToHost()
         self.reworked: Callable[[], bool] = lambda: False
         self._noisy: dict[Any, torch.Tensor] = {}
@@ -156,12 +161,17 @@ class Attachment:
         """Run an action just before each step of the wrapped optimizer."""
         self._before.append(self.guard.hook(action))
 
-    def together(self, action: Action) -> None:
-        """Run an action before each step on all ranks, even after a failure.
+    def add_up(self, own: Callable[[], Values], use: Callable[[Values], None]) -> None:
+        """Add up tensors of all ranks before each step, before all actions.
 
-        A rank that omitted it would keep the others waiting.
+        This is done even after a failure, as a rank that omitted it would keep the
+        others waiting.
+
+        Args:
+            own: Returns this rank's tensors, always of the same shapes.
+            use: Called with their sums.
         """
-        self._before.append(action)
+        self._shared.append((own, use))
 
     def after(self, action: Action) -> None:
         """Run an action just after each step of the wrapped optimizer."""
@@ -226,10 +236,20 @@ class Attachment:
         if bare in self.skips_bare.places:
             self.skips_bare.passed += 1
             return
+        self._add_up()
         with self._as_noised():
             for action in self._before:
                 action()
         self.guard.run(self.to_host.start)
+
+    def _add_up(self) -> None:
+        own = [give() for give, _ in self._shared]
+        sums = iter(self._ranks.add_up([tensor for each in own for tensor in each]))
+        if self._ranks.lost:
+            self.guard.stop(inconclusive("ranks.lost"))
+            return
+        for (_, use), each in zip(self._shared, own, strict=True):
+            use([*islice(sums, len(each))])
 
     @contextmanager
     def _noise_noted(self) -> Iterator[None]:

@@ -36,22 +36,20 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, Stage, fault, noted
+from dpaudit.game.findings import Finding, Stage, fault, inconclusive, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.training.audit import Gather, TrainingAudit
+from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
 from dpaudit.training.opacus.insertion import Canary, insertion_of
 from dpaudit.training.opacus.isolated_step import Model, patched
 from dpaudit.training.opacus.ranks import (
+    Ranks,
     check_commitments,
     check_shares,
-    gathered,
-    local,
-    rank_and_world,
 )
 from dpaudit.training.opacus.rehearsal import Train
 from dpaudit.training.opacus.setup import (
@@ -151,7 +149,7 @@ class OpacusAudit:
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._facts = optimizer, facts
         self._accountant = accountant_of(accountant)
-        self._rank, self._world = rank_and_world(optimizer)
+        self._ranks = Ranks(optimizer)
         self._insertion = insertion = insertion_of(
             optimizer,
             data_loader,
@@ -175,10 +173,9 @@ class OpacusAudit:
             counting,
             facts.rate,
             key,
+            self._ranks,
         )
-        self._gather = _gather(optimizer)
-        if self._gather is not None:
-            check_shares(int(insertion.mine.sum()), self._gather)
+        check_shares(int(insertion.mine.sum()), self._ranks)
         self._audit = TrainingAudit(
             design=design,
             key=key,
@@ -201,12 +198,14 @@ class OpacusAudit:
             groups=insertion.groups,
             by_program=insertion.point is not InsertionPoint.GRADIENT_SUM,
             watched=self._stages.noise.watched,
+            types=self._stages.noise.types,
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
-        if self._gather is not None:
-            check_commitments(self.commitment, self._gather)
-        self._attachment = attachment = Attachment(optimizer, self._audit.guard)
+        check_commitments(self.commitment, self._ranks)
+        self._attachment = attachment = Attachment(
+            optimizer, self._audit.guard, self._ranks
+        )
         with ExitStack() as failed:
             failed.callback(attachment.close)
             self._stages.attach(attachment, self._audit.add)
@@ -227,7 +226,7 @@ class OpacusAudit:
         self._audit.save(
             path,
             {
-                "ranks": np.array([self._rank, self._world]),
+                "ranks": np.array([self._ranks.rank, self._ranks.world]),
                 "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
                 **self._stages.saved(),
@@ -241,7 +240,7 @@ class OpacusAudit:
         Restore the accountant first, from a checkpoint of the same step.
         """
         state = self._audit.read_state(path)
-        if saved_counts(state, "ranks", 2) != [self._rank, self._world]:
+        if saved_counts(state, "ranks", 2) != [self._ranks.rank, self._ranks.world]:
             raise InvalidRunError(
                 f"{path} was written by another rank, or with another number of them; "
                 "each rank has a file of its own"
@@ -322,7 +321,8 @@ class OpacusAudit:
         self._attachment.settle()
         if self._audit.guard.failure is not None:
             self.detach()
-        self._audit.check_observed(self._gather)
+        gather = None if self._ranks.alone else self._ranks.gather
+        self._audit.check_observed(gather)
         self._audit.guard.run(self._stages.end)
         self.detach()
         steps = self._audit.likelihood.steps
@@ -337,7 +337,8 @@ class OpacusAudit:
                 *self._smaller(),
                 *self._seeded(),
             ],
-            gather=self._gather,
+            gather=gather,
+            agreed=self._agreed,
             accounted_noise=None
             if self._counting is None
             else noise_of_steps(self._counting.history, steps),
@@ -346,6 +347,11 @@ class OpacusAudit:
             if claim is None
             else None,
         )
+
+    def _agreed(self, own: Sequence[Finding]) -> list[Finding]:
+        """Return the findings of all ranks, or why they are not of all."""
+        found = self._ranks.agreed(own)
+        return [*found, inconclusive("ranks.lost")] if self._ranks.lost else found
 
     def _unmodelled(self) -> Finding | None:
         """Return why a canary may contribute other than one clipping norm."""
@@ -402,14 +408,6 @@ class OpacusAudit:
         # Seeds drawn by the system are longer. Results are published, so they never
         # contain the seed itself.
         return (noted("noise.fixed_seed"),) if seed < _LONG_SEED else ()
-
-
-def _gather(optimizer: DPOptimizer) -> Gather | None:
-    """Return a function that gathers numbers from all ranks, if there are several."""
-    _, world = rank_and_world(optimizer)
-    if world == 1:
-        return None
-    return partial(gathered, device=local(optimizer.params[0]).device)
 
 
 def check_free(optimizer: DPOptimizer) -> None:

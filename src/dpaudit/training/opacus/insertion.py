@@ -222,7 +222,7 @@ class _Written:
     ) -> None:
         added = records is None
         self.point = InsertionPoint.GRADIENT_SUM if added else InsertionPoint.GRADIENT
-        self.canary, self.mine = canary, _mine(optimizer, layout)
+        self.canary, self.mine = canary, layout.held()
         self.groups: NDArray[np.int64] | None = layout.groups[self.mine]
         self.data_loader = data_loader
         self._optimizer, self._records, self._layout = optimizer, records, layout
@@ -245,18 +245,17 @@ class _Written:
         reader = SumsReader(
             optimizer,
             layout,
-            self.mine,
             attachment.to_host,
             knows_real_sums=self._knows_real_sums,
         )
         for each in (reader, noise):
             if each.together:
-                attachment.together(each.add_up)
+                attachment.add_up(each.of_rank, each.use_sums)
         attachment.before(reader.read)
         if self._records is None:
             return reader, SumInserter(
                 optimizer,
-                layout.only(self.mine),
+                layout.only(_inserted_here(optimizer, layout)),
                 audit,
                 norm=self.canary.norm,
                 reader=reader,
@@ -445,13 +444,13 @@ def _canary_records(data_loader: Loader, design: Design) -> CanaryDataset | None
     return data
 
 
-def _mine(optimizer: DPOptimizer, layout: Layout) -> NDArray[np.bool_]:
-    """Return which coordinates this rank reads; each belongs to exactly one rank."""
+def _inserted_here(optimizer: DPOptimizer, layout: Layout) -> NDArray[np.bool_]:
+    """Return which coordinates this rank writes to; no other rank does."""
     if is_sharded(optimizer):
         return layout.held()
     rank, world = rank_and_world(optimizer)
-    mine: NDArray[np.bool_] = np.arange(layout.coordinates) % world == rank
-    return mine
+    here: NDArray[np.bool_] = np.arange(layout.coordinates) % world == rank
+    return here
 
 
 def _check_sharded(optimizer: DPOptimizer) -> None:

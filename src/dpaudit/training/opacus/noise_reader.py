@@ -5,6 +5,10 @@ of rows and columns: noise that was drawn for a whole row is then equal at two o
 The rows and columns are drawn from the key, so that a program cannot know them; if
 there are more parameters than coordinates, so are the parameters. Canaries are in both
 sums, so the noise shows nothing about the secret bits.
+
+In half precision the rounding of the sums may be as large as the noise, and counts in
+the program's favour (``rounding``). Where ranks add up their sums in half precision,
+each rounds a part that may be much larger than the whole, so nothing is read there.
 """
 
 from math import ceil, prod, sqrt
@@ -14,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch import distributed
 
 from dpaudit.game.coins import Key
 from dpaudit.training.audit import TrainingAudit
@@ -39,6 +42,7 @@ class NoiseReader:
     Attributes:
         why_not: The code of the reason why noise cannot be read; "" if it can.
         watched: For each coordinate that is read, the name of its parameter.
+        types: For each of these the floating-point type of its parameter.
         together: Whether ranks must add up what they read before the noise.
     """
 
@@ -46,7 +50,11 @@ class NoiseReader:
         self._optimizer = optimizer
         self.why_not = _why_not(optimizer)
         parts = () if self.why_not else _parts(optimizer, key)
-        self.watched = [names[part.array] for part in parts for _ in part.which]
+        where = [part.array for part in parts for _ in part.which]
+        self.watched = [names[each] for each in where]
+        kinds = [optimizer.params[each].dtype for each in where]
+        self.types = [str(each) for each in kinds]
+        self._spacing = np.array([_spacing(each) for each in kinds])
         every = np.ones(len(self.watched), bool)
         self._places = Places(optimizer.params, parts, every)
         self._before: Values | None = None
@@ -61,14 +69,16 @@ class NoiseReader:
             self._stated = float(optimizer.noise_multiplier)
             self._clip = float(optimizer.max_grad_norm)
 
-    def add_up(self) -> None:
-        """Add up what all ranks read before the noise."""
-        own = self._places.zeros()
-        if self._before is not None:
-            own = [each.to(zero) for each, zero in zip(self._before, own, strict=True)]
-        for total in own:
-            distributed.all_reduce(total)
-        self._before = None if self._before is None else own
+    def of_rank(self) -> Values:
+        """Return what this rank read before the noise."""
+        if self._before is None:
+            return self._places.zeros()
+        pairs = zip(self._before, self._places.zeros(), strict=True)
+        return [each.to(zero) for each, zero in pairs]
+
+    def use_sums(self, sums: Values) -> None:
+        """Replace it by the sums of what all ranks read."""
+        self._before = None if self._before is None else sums
 
     def after(self, audit: TrainingAudit, to_host: ToHost) -> None:
         """Pass the noise that was added to the audit, once it is on the host."""
@@ -80,7 +90,8 @@ class NoiseReader:
         def received(*read: NDArray[np.float64]) -> None:
             at = [self._places.on_host(each) / clip for each in read]
             at[1] *= times
-            audit.watch_noise(at[1] - at[0], stated, at)
+            spacing = self._spacing * max(times, 1.0) / clip
+            audit.watch_noise(at[1] - at[0], stated, at, spacing)
 
         now = self._places.read(lambda p: p.grad.detach())
         to_host.add(received, before, now)
@@ -89,9 +100,16 @@ class NoiseReader:
 def _why_not(optimizer: DPOptimizer) -> str:
     if is_sharded(optimizer):
         return "noise.sharded"
-    if {p.dtype for p in optimizer.params} & {torch.bfloat16, torch.float16}:
+    half = {p.dtype for p in optimizer.params} & {torch.bfloat16, torch.float16}
+    if half and rank_and_world(optimizer)[1] > 1:
         return "noise.half_precision"
     return ""
+
+
+def _spacing(kind: torch.dtype) -> float:
+    """Return how far apart the numbers of a type are at 0."""
+    info = torch.finfo(kind)
+    return float(info.eps * info.smallest_normal)
 
 
 def _parts(optimizer: DPOptimizer, key: Key) -> list[ArrayCoordinates]:

@@ -21,8 +21,9 @@ from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.ranks import rank_and_world, shared_key
 from dpaudit.training.opacus.records import CanaryDataset
 from dpaudit.training.opacus.rehearsal import Train
-from dpaudit.training.opacus.setup import Loader, read_facts
+from dpaudit.training.opacus.setup import Loader, is_sharded, read_facts
 from dpaudit.training.opacus.step_runner import Step, check_step
+from dpaudit.training.opacus.transfers import local
 
 __all__ = ["audit_opacus", "plan_opacus"]
 
@@ -129,7 +130,8 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
             crash keep your own (``Key.generate()``, ``key.write(path)``).
         coordinates: Number of parameters that hold a canary; up to 10,000 by default.
         alpha: Significance level.
-        announce: Called with the plan and each further message.
+        announce: Called with the plan and each further message, by the first of several
+            ranks.
     """
     _check_given(engine, model, optimizer, data_loader)
     if (epochs is None) == (steps is None):
@@ -138,12 +140,15 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         )
     if step is not None:
         check_step(step)
-        if rank_and_world(optimizer)[1] > 1:
+        if is_sharded(optimizer):
             raise InvalidInputError(
-                "several ranks cannot be probed together: leave step out here, and "
-                "probe the same step in one process, with model and optimizer made "
-                "private there (step=... or OpacusAudit.probe)"
+                "a step on sharded parameters (FSDP) cannot be tried by one rank "
+                "alone: leave step out here, name what is then unchecked "
+                "(unchecked=...), and probe the same step in one process, with model "
+                "and optimizer made private there"
             )
+    if rank_and_world(optimizer)[0]:  # the first rank announces for all
+        announce = _nothing
     if steps is None:
         assert epochs is not None
         _validate.whole_number("epochs", epochs, least=1)
@@ -161,7 +166,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         optimizer,
         data_loader,
         design=plan.design(),
-        key=shared_key() if key is None else key,
+        key=shared_key(local(optimizer.params[0]).device) if key is None else key,
         accountant=engine,
         model=model,
         step=step,
@@ -188,6 +193,10 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
                 announce("This is a fault whatever the audit shows: fix it first.")
         failed.pop_all()
     return audit
+
+
+def _nothing(_: str) -> None:
+    """Announce nothing."""
 
 
 def _check_given(

@@ -61,7 +61,7 @@ from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, fault, not_checked
 from dpaudit.training.opacus.isolated_step import Model
-from dpaudit.training.opacus.ranks import rank_and_world
+from dpaudit.training.opacus.setup import is_sharded
 from dpaudit.training.opacus.step_runner import (
     Batch,
     Collate,
@@ -134,10 +134,11 @@ def probe_sensitivity(  # noqa: PLR0913 (each is something that is fixed)
             state in their own Python objects.
     """
     _validate.whole_number("records", records, least=1)
-    if rank_and_world(optimizer)[1] > 1:
+    if is_sharded(optimizer):
         raise InvalidInputError(
-            "several ranks cannot be probed together; probe the same step in one "
-            "process, with model and optimizer made private there"
+            "a step on sharded parameters cannot be tried by one rank alone; leave out "
+            "step here, and probe the same step in one process, with model and "
+            "optimizer made private there"
         )
     runner = OpacusStepRunner(
         step,

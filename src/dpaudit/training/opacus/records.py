@@ -27,10 +27,10 @@ from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.ranks import local, rank_and_world, summed_over_ranks
+from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.setup import clipped_size
 from dpaudit.training.opacus.sums_reader import SumsReader
-from dpaudit.training.opacus.transfers import to_devices
+from dpaudit.training.opacus.transfers import Values, local, to_devices
 
 __all__ = [
     "CanaryDataset",
@@ -286,7 +286,7 @@ class RecordInserter:
         self._reader, self.step = reader, 0
         self._noise, self._to_host = noise, attachment.to_host
         self._audit, self._joined = audit, np.zeros(layout.coordinates)
-        self._summed: NDArray[np.float64] | None = None  # over all ranks
+        self._summed: Values = []  # over all ranks, if there are several
         self._included, self._rows, self._first = audit.draws.included, rows, first
         self._size = len(self._included) // layout.coordinates
         parameters = optimizer.params
@@ -298,7 +298,7 @@ class RecordInserter:
         attachment.before_noise(self._begin)
         # Runs after the reader's hook, which was registered first.
         if rank_and_world(optimizer)[1] > 1:
-            attachment.together(self._add_up)
+            attachment.add_up(self._of_rank, self._use_sums)
         attachment.before(self._observe)
 
     def _overwrite_all(self) -> None:
@@ -345,22 +345,26 @@ class RecordInserter:
         self.step += 1
         self._noise.before()
 
-    def _add_up(self) -> None:
-        """Add up the participation counts of all ranks."""
+    def _of_rank(self) -> Values:
+        """Return how often each canary joined on this rank."""
         device = local(self._optimizer.params[0]).device
-        self._summed = summed_over_ranks(self._joined, device)
+        return to_devices([(self._joined, device)])
+
+    def _use_sums(self, sums: Values) -> None:
+        self._summed = sums
 
     def _observe(self) -> None:
         size = clipped_size(self._optimizer, self._layout, self._norms)
-        joined = self._joined if self._summed is None else self._summed
-        reader, to_host = self._reader, self._to_host
+        reader, to_host, own = self._reader, self._to_host, self._joined.copy()
         observe = partial(
-            self._audit.observe,
-            joined=(size * joined)[reader.coordinates],
-            noise=reader.steps.noise,
-            clip=reader.steps.clip,
+            self._audit.observe, noise=reader.steps.noise, clip=reader.steps.clip
         )
-        to_host.add(lambda: observe(reader.last))
+
+        def received(summed: NDArray[np.float64]) -> None:
+            joined = summed if len(summed) else own
+            observe(reader.last, (size * joined)[reader.coordinates])
+
+        to_host.add(received, self._summed)
         self._noise.after(self._audit, to_host)
         self._joined.fill(0.0)
 

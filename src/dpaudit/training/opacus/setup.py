@@ -34,8 +34,9 @@ from dpaudit.game.findings import Finding, inconclusive, noted
 from dpaudit.privacy.guarantees import PrivacyCurve
 from dpaudit.training.layout import Layout
 from dpaudit.training.likelihoods import Sampling
-from dpaudit.training.opacus.ranks import local, rank_and_world
+from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.sampler import SampledBatches
+from dpaudit.training.opacus.transfers import local
 
 __all__ = [
     "Facts",
@@ -100,12 +101,29 @@ def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
             "can be trained or audited; move it to a real device and give it weights "
             "before make_private (model.to_empty(device=...), then load or initialise)"
         )
+    _check_not_split(optimizer)
     return Facts(
         noise=float(optimizer.noise_multiplier),
         sampling=_sampling(data_loader),
         accounted_rate=_hooked_rate(optimizer) or 1 / len(data_loader),
         dimension=sum(parameter.numel() for parameter in optimizer.params),
     )
+
+
+def _check_not_split(optimizer: DPOptimizer) -> None:
+    """Refuse parameters that tensor parallelism splits over ranks.
+
+    Opacus' hooks for such models mark the parameters.
+    """
+    split = [each for each in optimizer.params if isinstance(each, DTensor)]
+    marked = any(hasattr(each, "merge_flag") for each in split)
+    if split and (marked or not is_sharded(optimizer)):
+        raise InvalidInputError(
+            "the model is tensor parallel (parallelize_module), so that no rank holds "
+            "a sum, and what noise it should have on each rank is not known; audit the "
+            "same training in one process, or shard the model with FSDP and "
+            "grad_sample_mode='ghost_fsdp'"
+        )
 
 
 def batch_size(data_loader: Loader) -> int:

@@ -46,8 +46,7 @@ from dpaudit.training.opacus.isolated_step import (
     network,
     trained_by,
 )
-from dpaudit.training.opacus.ranks import local
-from dpaudit.training.opacus.transfers import ToHost, Values
+from dpaudit.training.opacus.transfers import ToHost, Values, local
 from dpaudit.training.probe import leaf_digests
 from dpaudit.training.released import digest_of_leaves
 

@@ -17,11 +17,12 @@ from dpaudit.dpsgd.likelihood import State
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
 from dpaudit.game.findings import Finding, Stage, Status, not_checked, noted
+from dpaudit.training.batch_sampling import BatchSampling
 from dpaudit.training.opacus.attachment import Attachment, BareSteps
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.other_loaders import OtherLoaders
-from dpaudit.training.opacus.ranks import rank_and_world
+from dpaudit.training.opacus.ranks import Ranks
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader
 from dpaudit.training.opacus.side_effects import SideEffects
@@ -51,6 +52,7 @@ class StageChecks:
         rate: The configured sampling rate of the loader.
         key: The run's key, from which the steps, records and coordinates to check are
             drawn.
+        ranks: The ranks of the run.
 
     Attributes:
         noise: Reads the noise of each step.
@@ -66,12 +68,16 @@ class StageChecks:
         accountant: HasHistory | None,
         rate: float,
         key: Key,
+        ranks: Ranks,
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
+        self._ranks = ranks
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer), key)
         self._sampled: SampledBatches | None = None
         self._others: OtherLoaders | None = None
-        self.step_consistency = StepConsistency(model, optimizer, accountant, rate)
+        self.step_consistency = StepConsistency(
+            model, optimizer, accountant, rate, ranks=ranks.world
+        )
         self._beside = SideEffects(model, optimizer, key.generator("idle weights", 0))
         self._step_checks: StepChecks | None = None
         self._rng = key.generator("step checks", 0)
@@ -84,8 +90,7 @@ class StageChecks:
 
     def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
         """Begin to check; ``tell`` receives findings made during training."""
-        alone = rank_and_world(self._optimizer)[1] == 1
-        if alone:  # ranks must all skip the same steps, and cannot know which
+        if self._ranks.alone:  # ranks must all skip the same steps, and know not which
             self._bare = attachment.skips_bare
         if self._model is not None:
             checks = self._step_checks = StepChecks(
@@ -116,9 +121,8 @@ class StageChecks:
         )
         consistency = self.step_consistency
         self._others.between = lambda: None if consistency.inside else between()
-        if alone:
-            self._others.attach()
-            attachment.on_close(self._others.detach)
+        self._others.attach()
+        attachment.on_close(self._others.detach)
         consistency.attach(self._sampled, self._others)
 
     def end(self) -> None:
@@ -155,21 +159,25 @@ class StageChecks:
         if self._bare.passed:
             yield noted("rehearsal.bare", steps=self._bare.passed)
         consistency = self.step_consistency
-        alone = rank_and_world(self._optimizer)[1] == 1
-        if alone and self._sampled is not None:  # a rank draws its part of a batch
-            yield from self._sampling(self._sampled, rate)
-        yield from consistency.checks(alone=alone)
+        if self._sampled is not None:
+            yield from self._sampling(self._sampled.sampling, rate)
+        yield from consistency.checks(alone=self._ranks.alone)
         yield from consistency.faults(rate)
 
-    def _sampling(self, sampled: SampledBatches, rate: float) -> Iterator[Finding]:
+    def _sampling(self, drawn: BatchSampling, rate: float) -> Iterator[Finding]:
         """Return whether the batches that steps used are Poisson samples.
 
         Inspections count as checks only if no question is left open.
         """
-        consistency = self.step_consistency
-        checks, faults = sampled.sampling.found(
-            rate, steady=consistency.steady, share=_OWN_SHARE
-        )
+        consistency, ranks = self.step_consistency, self._ranks
+        whole: BatchSampling | None = drawn
+        if not ranks.alone:  # each draws a part of a batch
+            whole = drawn.of_all_ranks(ranks.counted, ranks.gather)
+        if whole is None or ranks.lost:
+            why = "sampling.rank_lost" if ranks.lost else "sampling.ranks_differ"
+            yield not_checked(Stage.SAMPLING, why)
+            return
+        checks, faults = whole.found(rate, steady=consistency.steady, share=_OWN_SHARE)
         findings = [*checks, *faults, *consistency.sampling(rate)]
         left_open = any(finding.code in _LEFT_OPEN for finding in findings)
         for finding in findings:

@@ -39,6 +39,7 @@ from dpaudit.training.opacus.interference import (
 )
 from dpaudit.training.opacus.isolated_step import Model, network, random_states
 from dpaudit.training.opacus.probe import probe_sensitivity
+from dpaudit.training.opacus.ranks import one_rank
 from dpaudit.training.opacus.records import record_source
 from dpaudit.training.opacus.rehearsal import Train, rehearse
 from dpaudit.training.opacus.setup import Loader, batch_size
@@ -174,23 +175,25 @@ class StepChecks:
         why = why_no_copy()
         if why is not None:
             unseen = not_checked(Stage.SIDE_PATHS, f"interference.{why}")
-            sensitivity = self._sensitivity(step, batch, records, generators, seed)
+            with one_rank(self._model, self._optimizer):
+                sensitivity = self._sensitivity(step, batch, records, generators, seed)
             self.examined |= {*sensitivity.beside}
             self.reworked |= sensitivity.reworked
             return sensitivity, (unseen,)
         rng = self._another_rng()
 
         def examine() -> _Examined:
-            return self._examine(
-                step,
-                batch,
-                rng,
-                train=train,
-                steps=steps,
-                records=records,
-                generators=generators,
-                seed=seed,
-            )
+            with one_rank(self._model, self._optimizer):
+                return self._examine(
+                    step,
+                    batch,
+                    rng,
+                    train=train,
+                    steps=steps,
+                    records=records,
+                    generators=generators,
+                    seed=seed,
+                )
 
         try:
             examined = in_copy(examine, seconds=_CHECK_SECONDS)
@@ -239,11 +242,13 @@ class StepChecks:
         while self._due and made >= self._due[0]:
             self._due.pop(0)
         step, rng = self._step, self._another_rng()
+
+        def examine() -> _Examined:
+            with one_rank(self._model, self._optimizer):
+                return self._examine(step, None, rng, records=_RECORDS_AGAIN)
+
         try:
-            examined = in_copy(
-                lambda: self._examine(step, None, rng, records=_RECORDS_AGAIN),
-                seconds=_CHECK_SECONDS,
-            )
+            examined = in_copy(examine, seconds=_CHECK_SECONDS)
         except (CopyFailedError, InvalidInputError):
             self._kept.failed.append(made)
             return

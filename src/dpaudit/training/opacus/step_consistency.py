@@ -80,6 +80,7 @@ class StepConsistency:
         optimizer: The optimizer that it returned.
         accountant: The accountant that counts the steps; None if unknown.
         rate: The configured sampling rate of the loader.
+        ranks: The number of ranks, each of which compares its part of each batch.
 
     Attributes:
         steps: The configuration of each step.
@@ -94,8 +95,10 @@ class StepConsistency:
         optimizer: DPOptimizer,
         accountant: HasHistory | None,
         rate: float,
+        *,
+        ranks: int = 1,
     ) -> None:
-        self._model, self._optimizer = model, optimizer
+        self._model, self._optimizer, self._ranks = model, optimizer, ranks
         self._accountant, self._rate = accountant, rate
         self.steps, self.own_rows = ConfiguredSteps(), False
         self._batches: SampledBatches | None = None
@@ -239,8 +242,6 @@ class StepConsistency:
     def sampling(self, rate: float) -> Iterator[Finding]:
         """Return which batches private steps used, and whether those are samples.
 
-        Returns nothing with several ranks, each of which has only a part of a batch.
-
         Args:
             rate: The largest sampling rate given to the accountant.
         """
@@ -248,7 +249,7 @@ class StepConsistency:
         if batches is None or others is None:
             return
         unknown = len(self._without) - self._reused(rate)[0]
-        if self.own_rows:
+        if self.own_rows or self._ranks > 1:  # another loader's is a part of a batch
             unknown += others.needed
         else:
             unknown += others.unknown(rate)
@@ -284,7 +285,9 @@ class StepConsistency:
             yield fault(
                 Stage.SAMPLING,
                 "sampling.without_batch",
-                probability=max(exp(log_p) / (SAMPLING_SHARE * REUSE_SHARE), _LEAST),
+                probability=max(
+                    exp(log_p) * self._ranks / (SAMPLING_SHARE * REUSE_SHARE), _LEAST
+                ),
                 without=again,
                 steps=self.steps.count,
             )
@@ -319,7 +322,7 @@ class StepConsistency:
         again, log_p = reused_batches(
             self._without, self._without_rows, sizes, rate=rate
         )
-        level = log(FALSE_POSITIVE_RATE * SAMPLING_SHARE * REUSE_SHARE)
+        level = log(FALSE_POSITIVE_RATE * SAMPLING_SHARE * REUSE_SHARE / self._ranks)
         return (again, log_p) if log_p <= level else (0, 0.0)
 
 

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch import distributed
 
 from dpaudit.errors import InvalidRunError
 from dpaudit.training.layout import Layout
-from dpaudit.training.opacus.ranks import local
+from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.setup import clip_factors, divisor, is_sharded, summed_grad
-from dpaudit.training.opacus.transfers import Places, ToHost, Values
+from dpaudit.training.opacus.transfers import Places, ToHost, Values, local
 
 __all__ = ["StepsSeen", "SumsReader"]
 
@@ -96,8 +95,7 @@ class SumsReader:
 
     Args:
         optimizer: Opacus' optimizer.
-        layout: Positions of all canaries that this rank can reach.
-        mine: Which coordinates this rank reads.
+        layout: Positions of all canaries that this rank can read.
         to_host: Brings what was read to the host.
         knows_real_sums: Whether to subtract the real records' contribution.
 
@@ -112,29 +110,23 @@ class SumsReader:
         self,
         optimizer: DPOptimizer,
         layout: Layout,
-        mine: NDArray[np.bool_],
         to_host: ToHost,
         *,
         knows_real_sums: bool,
     ) -> None:
-        self.coordinates = np.flatnonzero(mine)
+        held = layout.held()
+        self.coordinates, self._known = np.flatnonzero(held), knows_real_sums
         self._optimizer, self._to_host = optimizer, to_host
         parameters, weight = optimizer.params, layout.weight
-        self._own = Places(parameters, layout.parts, mine, weight)
-        # Ranks add up their parts of a sum, so each knows its part of all coordinates.
-        held = layout.held()
-        whole = np.array_equal(held, mine)
-        self._all = (
-            self._own if whole else Places(parameters, layout.parts, held, weight)
-        )
-        self._mine, self._known = mine[held], knows_real_sums
-        self._real, self.last = self._all.zeros(), np.zeros(len(self.coordinates))
+        self._places = Places(parameters, layout.parts, held, weight)
+        self._real, self.last = self._places.zeros(), np.zeros(len(self.coordinates))
         self.steps = StepsSeen(optimizer)
 
     @property
     def together(self) -> bool:
         """Whether ranks must add up the real records' contributions."""
-        return self._known and self._all is not self._own
+        _, world = rank_and_world(self._optimizer)
+        return self._known and world > 1 and not is_sharded(self._optimizer)
 
     @torch.no_grad()
     def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
@@ -155,7 +147,7 @@ class SumsReader:
             total: torch.Tensor = factors[parameter] @ columns
             return total
 
-        self._add_real(self._all.gather(clipped))
+        self._add_real(self._places.gather(clipped))
 
     def begin_sum(self) -> None:
         """Record the sum of real records, before canaries and noise."""
@@ -163,7 +155,7 @@ class SumsReader:
             return
         optimizer = self._optimizer
         ranks = optimizer.world_size if is_sharded(optimizer) else 1
-        sums = self._all.read(lambda parameter: summed_grad(optimizer, parameter))
+        sums = self._places.read(lambda parameter: summed_grad(optimizer, parameter))
         self._add_real(sums if ranks == 1 else [ranks * each for each in sums])
 
     def _add_real(self, values: Values) -> None:
@@ -175,24 +167,27 @@ class SumsReader:
         self._forget_failed()
         self.steps.begin()
 
-    def add_up(self) -> None:
-        """Add up the real records' contributions of all ranks."""
-        for total in self._real:
-            distributed.all_reduce(total)
+    def of_rank(self) -> Values:
+        """Return the contributions of this rank's real records."""
+        return self._real
+
+    def use_sums(self, sums: Values) -> None:
+        """Replace them by those of all ranks' real records."""
+        self._real = sums
 
     def read(self) -> None:
         """Read the noisy sum of a step that is about to be made."""
         self.steps.check_begun()
-        noisy = self._own.read(lambda parameter: local(parameter.grad.detach()))
-        real, self._real = self._real, self._all.zeros()
+        noisy = self._places.read(lambda parameter: local(parameter.grad.detach()))
+        real, self._real = self._real, self._places.zeros()
         times, clip = divisor(self._optimizer), self.steps.clip
 
         def received(
             noisy: NDArray[np.float64], real: NDArray[np.float64] | None = None
         ) -> None:
-            self.last = times * self._own.on_host(noisy)
+            self.last = times * self._places.on_host(noisy)
             if real is not None:
-                self.last -= self._all.on_host(real)[self._mine]
+                self.last -= self._places.on_host(real)
             self.last /= clip
 
         self._to_host.add(received, noisy, *([real] if self._known else []))
@@ -201,4 +196,4 @@ class SumsReader:
     def _forget_failed(self) -> None:
         """Discard a step that began and was never completed."""
         if self.steps.forget_failed():
-            self._real = self._all.zeros()
+            self._real = self._places.zeros()

@@ -13,14 +13,22 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.distributed.tensor import DTensor
 
 from dpaudit.training.layout import ArrayCoordinates
-from dpaudit.training.opacus.ranks import local
 
-__all__ = ["Places", "ToHost", "Values", "to_devices"]
+__all__ = ["Places", "ToHost", "Values", "local", "to_devices"]
 
 Values: TypeAlias = list[torch.Tensor]  # one tensor for each device
 Receive: TypeAlias = Callable[..., object]
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor, which is all of it if not sharded."""
+    if isinstance(tensor, DTensor):
+        held: torch.Tensor = tensor.to_local()
+        return held
+    return tensor
 
 
 @final
