@@ -463,20 +463,21 @@ class TrainingAudit:
             # Not gathered: every rank reads the noise of the same overall sum at the
             # same coordinates, so gathered rows would be reported as repeated noise.
             of_noise = self._noise.found(accounted_noise)
-        whole = len(self._local_coordinates) == coordinates_needed(self.design)
-        if gather is None or whole:
+        reads_all = len(self._local_coordinates) == coordinates_needed(self.design)
+        if gather is None or reads_all:
             played = guess(self._referee, self.likelihood.log_likelihood())
             signal = self._arrivals.found()
         else:
             played = self._guess_together(gather)
             signal = self._arrivals.found(gather)
         self._run.judge(played.transcript)
-        known = agreed([*self._observed, *findings])
+        known = [*findings]
         # Checks that an adapter did not make come first, so that probes override them.
         later = [each for each in known if each.status is not Status.NOT_CHECKED]
         first = [each for each in known if each.status is Status.NOT_CHECKED]
+        whole = agreed([*first, *self._observed, *later])
         checks, faults, sanity, remarks = (
-            tuple(each for each in (*first, *later) if each.status in statuses)
+            tuple(each for each in whole if each.status in statuses)
             for statuses in _STATUSES
         )
         return conclude_training(

@@ -385,10 +385,14 @@ class _Part:
         # Sums beyond any explanation count as the most extreme that can be explained.
         least = self._distribution.sums[0] - REACH * scale
         most = self._distribution.sums[-1] + REACH * scale
-        if np.any(sums > most) or np.any(sums < least):
-            sums = np.clip(sums, least, most)
+        if not isinstance(scale, float):
+            sums, variance = np.clip(sums, least, most), float(np.square(scale).mean())
+        else:
+            variance = scale * scale
+            if sums.max() > most or sums.min() < least:
+                sums = np.clip(sums, least, most)
         self._likelihood.observe(sums, scale)
-        self._variance += float(np.mean(np.square(scale)))
+        self._variance += variance
         self._total += sums
 
 

@@ -62,6 +62,9 @@ _OUTSIDE: Final = (
     "tempfile.",
 )
 _READ: Final = 1 << 20
+# Of glibc's mallopt: memory that is freed is kept for later use, up to so much at once,
+# as giving it back and asking anew takes longer than many computations in it.
+_KEPT: Final = {-3: 1 << 30, -1: 1 << 30}  # the mmap threshold and the trim threshold
 
 
 class CopyFailedError(Exception):
@@ -156,6 +159,9 @@ def _be_a_copy(
     try:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # with its parent
+        with suppress(OSError, AttributeError):
+            for option, size in _KEPT.items():
+                ctypes.CDLL(None).mallopt(option, size)
         gc.disable()
         random.setstate(drawn)
         _shut_off(writer)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentence
-from dpaudit.training.opacus import probe_sensitivity
+from dpaudit.training.opacus import probe, probe_sensitivity
 from dpaudit.training.probe import probe_sum
 
 torch.set_num_threads(1)
@@ -607,9 +607,9 @@ def test_few_records_are_refused(count):
         private(batch=records(count)).probe()
 
 
-def test_several_ranks_are_refused():
+def test_sharded_parameters_are_refused(monkeypatch):
     program = private()
-    program.optimizer.world_size = 2
+    monkeypatch.setattr(probe, "is_sharded", lambda _: True)
     with pytest.raises(InvalidInputError, match="probe the same step in one process"):
         program.probe()
 

@@ -401,6 +401,8 @@ def same(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether two tensors hold the same values; NaN equals NaN."""
     if first.shape != second.shape:
         return False
+    if first.dtype == second.dtype and torch.equal(first, second):
+        return True
     neither = (first != first) & (second != second)  # noqa: PLR0124 (not a number)
     return bool(((first == second) | neither).all())
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from operator import mul
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -61,6 +60,7 @@ Collate: TypeAlias = Callable[[Sequence[int]], Batch]  # some of the records, by
 Watch: TypeAlias = Callable[[nn.Module, object, object], None]
 
 _RUN_SECONDS: Final = 60.0  # limit for one run in a copy
+_BLOCK: Final = 1 << 16  # numbers of a sum that are combined at once, in the cache
 
 
 class NoStepError(InvalidInputError):
@@ -236,8 +236,7 @@ class OpacusStepRunner:
         """Return for each parameter the norm of a linear combination of sums."""
         factors, runs = zip(*terms, strict=True)
         parts = zip(*(each.total for each in runs), strict=True)
-        doubles = ([each.double() for each in part] for part in parts)
-        return [float(sum(map(mul, factors, part)).norm()) for part in doubles]
+        return [_norm(factors, part) for part in parts]
 
     def finite(self, seen: StepRun) -> bool:
         """Return whether a sum is finite."""
@@ -463,7 +462,8 @@ def _leave_out(
     """
     for parameter, grad in zip(optimizer.params, grads, strict=True):
         if drop:
-            rest = grad[[row for row in range(len(grad)) if row not in gone]]
+            left = [row for row in range(len(grad)) if row not in gone]
+            rest = grad.index_select(0, torch.tensor(left, device=grad.device))
         else:
             rest = grad.clone()
             rest[[*gone]] = 0.0
@@ -472,6 +472,21 @@ def _leave_out(
             parameter.grad_sample[at] = rest
         else:
             parameter.grad_sample = rest
+
+
+def _norm(factors: Sequence[float], tensors: Sequence[torch.Tensor]) -> float:
+    """Return the norm of a linear combination of tensors, in double precision."""
+    flat = [each.reshape(-1) for each in tensors]
+    count = flat[0].numel()
+    block = _BLOCK if flat[0].device.type == "cpu" else max(count, 1)
+    squares = []
+    for start in range(0, count, block):
+        parts = [each[start : start + block] for each in flat]
+        total = parts[0].double() * factors[0]
+        for factor, part in zip(factors[1:], parts[1:], strict=True):
+            total.add_(part, alpha=factor)
+        squares.append(total @ total)
+    return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
 
 
 def _row_norms(grads: list[torch.Tensor]) -> torch.Tensor:

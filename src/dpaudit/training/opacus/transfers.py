@@ -193,10 +193,12 @@ class Places:
         self._numbers = np.concatenate(
             [number[part.which] for part in ordered] or [_NONE.astype(np.int64)]
         )
-        self._devices = [
-            (device, sum(len(part.which) for part in each))
-            for device, each in by_device.items()
+        self._sizes = [
+            [len(part.which) for part in each] for each in by_device.values()
         ]
+        self._devices = [*zip(by_device, map(sum, self._sizes), strict=True)]
+        doubles = any(parameters[p.array].dtype == torch.float64 for p in ordered)
+        self._type = np.float64 if doubles else np.float32  # of what is written
         offsets = to_devices(
             [(part.offsets, local(parameters[part.array]).device) for part in ordered]
         )
@@ -232,15 +234,18 @@ class Places:
         ordered, at = (self._weight * amounts)[self._numbers], 0
         given = []
         for device, count in self._devices:
-            given.append((ordered[at : at + count], device))
+            given.append((ordered[at : at + count].astype(self._type), device))
             at += count
-        sent = dict(zip(self._devices, to_devices(given), strict=True))
-        left = {device: values for (device, _), values in sent.items()}
+        values = iter(
+            [
+                part
+                for whole, sizes in zip(to_devices(given), self._sizes, strict=True)
+                for part in torch.split(whole, sizes)
+            ]
+        )
         for parameter, offsets in self._parts:
-            values, count = left[offsets.device], len(offsets)
             into = tensor(parameter)
-            into.index_add_(0, offsets, values[:count].to(into.dtype))
-            left[offsets.device] = values[count:]
+            into.index_add_(0, offsets, next(values).to(into.dtype))
 
     def on_host(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return an array with a number for each coordinate, of what was read."""
