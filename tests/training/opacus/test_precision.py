@@ -348,10 +348,7 @@ def test_a_correct_run_in_bfloat16_is_probed_without_a_fault(mode):
 
 
 def split_run(mode):
-    """A model whose layers are split over two ranks, made private.
-
-    Opacus 1.6 trains it only if hooks and optimizer are made by hand.
-    """
+    """A model whose layers are split over two ranks, made private."""
     mesh = init_device_mesh("cpu", (2,))
     model = nn.Sequential(
         nn.Linear(30, 40, bias=False), nn.ReLU(), nn.Linear(40, 4, bias=False)
@@ -395,7 +392,6 @@ def open_split(rank, init):
 
 @pytest.mark.nightly
 def test_a_tensor_parallel_run_is_refused_before_training(tmp_path):
-    """Opacus 1.6 divides its noise by the number of ranks, and not its sums."""
     running = [
         subprocess.Popen(
             [sys.executable, Path(__file__), str(rank), tmp_path / "init"],

@@ -60,7 +60,7 @@ def test_ranks_come_to_the_verdict_of_a_single_process(world, case):
 
 
 def test_the_first_rank_announces_for_all():
-    assert [len(rank["said"]) for rank in found(2)] == [3, 0]
+    assert [len(rank["said"]) for rank in found(2)] == [4, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from typing import Final
 
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
@@ -24,10 +25,19 @@ from dpaudit.training.opacus.rehearsal import Train
 from dpaudit.training.opacus.setup import Loader, is_sharded, read_facts
 from dpaudit.training.opacus.step_runner import Step, check_step
 from dpaudit.training.opacus.transfers import local
+from dpaudit.training.process_copy import why_no_copy
 
 __all__ = ["audit_opacus", "plan_opacus"]
 
 _MAX_COORDINATES = 10_000  # unless more are requested
+_TRIED: Final = (
+    "The step is now called about 170 times, without noise, in copies of this process: "
+    "what it prints, writes or sends there is discarded."
+)
+_TRIED_HERE: Final = (
+    "The step is now called about 140 times, without noise, in this process: weights "
+    "and random states are restored, but what it prints, writes or logs will remain."
+)
 
 
 @progress_note("planning the audit")
@@ -184,6 +194,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
                 "step=..., what you do with a batch, to check them."
             )
         else:
+            announce(_TRIED if why_no_copy() is None else _TRIED_HERE)
             sensitivity = audit.probe(step, train=train, steps=steps)
             announce(f"Probe of the step: {sensitivity}")
             others = [each for each in audit.faults if each not in sensitivity.faults]

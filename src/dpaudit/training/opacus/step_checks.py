@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
+from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import (
     Finding,
@@ -196,7 +197,8 @@ class StepChecks:
                 )
 
         try:
-            examined = in_copy(examine, seconds=_CHECK_SECONDS)
+            with progress_note("probing the step"):
+                examined = in_copy(examine, seconds=_CHECK_SECONDS)
         except CopyFailedError as error:
             raise InvalidInputError(
                 f"step(batch) could not be run on records of the data set: {error}"
@@ -248,7 +250,8 @@ class StepChecks:
                 return self._examine(step, None, rng, records=_RECORDS_AGAIN)
 
         try:
-            examined = in_copy(examine, seconds=_CHECK_SECONDS)
+            with progress_note("checking the step again"):
+                examined = in_copy(examine, seconds=_CHECK_SECONDS)
         except (CopyFailedError, InvalidInputError):
             self._kept.failed.append(made)
             return
