@@ -103,20 +103,38 @@ class CountLikelihood:
         """
         sums = np.asarray(sums)
         scales = checked_step(sums, scale, self._coordinates)
-        # One bound serves all stretches, unless a sum is an outlier.
-        whole = np.inf if scales.ndim else self._size(sums, float(scales))
+        if not scales.ndim:
+            least, most = float(sums.min()), float(sums.max())
+            self.observe_within(sums, float(scales), least=least, most=most)
+            return
         for i, stretch in enumerate(self._stretches):
             part = slice(i * STRETCH, (i + 1) * STRETCH)
             x = np.subtract(sums[part], self._middle, dtype=np.float64)
-            if scales.ndim:
-                self._add_log(stretch, x, scales[part])
-                continue
-            near = whole <= _STEEP
-            size = whole if near else self._size(sums[part], float(scales))
+            self._add_log(stretch, x, scales[part])
+
+    def observe_within(
+        self, sums: NDArray[np.floating], scale: float, *, least: float, most: float
+    ) -> None:
+        """Add one step with one scale, without checking it.
+
+        Args:
+            sums: As in ``observe``; finite.
+            scale: Likewise.
+            least: The smallest sum.
+            most: The largest sum.
+        """
+        # One bound serves all stretches, unless a sum is an outlier.
+        whole = self._size(least, most, scale)
+        for i, stretch in enumerate(self._stretches):
+            part = sums[i * STRETCH : (i + 1) * STRETCH]
+            x = np.subtract(part, self._middle, dtype=np.float64)
+            size = whole
+            if whole > _STEEP:
+                size = self._size(float(part.min()), float(part.max()), scale)
             if size <= _STEEP:
-                self._add_factor(stretch, x, float(scales), size)
+                self._add_factor(stretch, x, scale, size)
             else:
-                self._add_log(stretch, x, scales)
+                self._add_log(stretch, x, np.asarray(scale))
 
     @property
     def log_likelihood(self) -> Floats:
@@ -138,11 +156,11 @@ class CountLikelihood:
     def _shape(self) -> tuple[int, int]:
         return self._coordinates, len(self._log_probabilities)
 
-    def _size(self, sums: NDArray[np.floating], scale: float) -> float:
+    def _size(self, least: float, most: float, scale: float) -> float:
         """Return a bound on the absolute log of a step's factor."""
         reach, middle = float(self._offsets[-1]), self._middle
-        most = max(float(sums.max()) - middle, middle - float(sums.min()))
-        return reach * (most + reach / 2) / scale**2
+        farthest = max(most - middle, middle - least)
+        return reach * (farthest + reach / 2) / scale**2
 
     def _add_factor(
         self, stretch: "_Stretch", x: Floats, scale: float, size: float

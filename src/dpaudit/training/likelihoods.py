@@ -334,6 +334,8 @@ class _Part:
         self._repeating = repeats
         self._likelihood, self._distribution = self._likelihood_of(repeats=repeats)
         self._scale = NoiseScale.of_distribution(self._distribution)
+        sums = self._distribution.sums
+        self._ends = float(sums[0]), float(sums[-1])
         self._total = np.zeros(self._coordinates)
         self._variance, self._added = 0.0, 0
         self._width: Smoothed = Smoothed(self._coordinates)
@@ -383,16 +385,20 @@ class _Part:
 
     def _observe(self, sums: Floats, scale: float | Floats) -> None:
         # Sums beyond any explanation count as the most extreme that can be explained.
-        least = self._distribution.sums[0] - REACH * scale
-        most = self._distribution.sums[-1] + REACH * scale
-        if not isinstance(scale, float):
-            sums, variance = np.clip(sums, least, most), float(np.square(scale).mean())
+        likelihood = self._likelihood
+        if isinstance(scale, float) and isinstance(likelihood, CountLikelihood):
+            low, high = self._ends[0] - REACH * scale, self._ends[1] + REACH * scale
+            least, most = float(sums.min()), float(sums.max())
+            if least < low or most > high:
+                sums = np.clip(sums, low, high)
+                least, most = max(least, low), min(most, high)
+            likelihood.observe_within(sums, scale, least=least, most=most)
+            self._variance += scale * scale
         else:
-            variance = scale * scale
-            if sums.max() > most or sums.min() < least:
-                sums = np.clip(sums, least, most)
-        self._likelihood.observe(sums, scale)
-        self._variance += variance
+            reach = REACH * scale
+            sums = np.clip(sums, self._ends[0] - reach, self._ends[1] + reach)
+            likelihood.observe(sums, scale)
+            self._variance += float(np.mean(np.square(scale)))
         self._total += sums
 
 

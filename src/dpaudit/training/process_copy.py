@@ -62,9 +62,9 @@ _OUTSIDE: Final = (
     "tempfile.",
 )
 _READ: Final = 1 << 20
-# Of glibc's mallopt: memory that is freed is kept for later use, up to so much at once,
-# as giving it back and asking anew takes longer than many computations in it.
-_KEPT: Final = {-3: 1 << 30, -1: 1 << 30}  # the mmap threshold and the trim threshold
+# Of glibc's mallopt: up to which size memory is taken from the heap, and how much that
+# is free there is kept, as asking for new memory takes longer than most computations.
+_KEPT: Final = {-3: 1 << 27, -1: 1 << 28}
 
 
 class CopyFailedError(Exception):
@@ -106,6 +106,7 @@ def in_copy(run: Callable[[], T], *, seconds: float) -> T:
     drawn = random.getstate()  # which Python reseeds in each fork
     sys.stdout.flush()
     sys.stderr.flush()
+    _c("malloc_trim", 0)  # or a copy within a copy holds what is free here, too
     gc.freeze()  # leaves existing objects untouched, so that their memory stays shared
     process = os.fork()
     if not process:
@@ -124,6 +125,12 @@ def in_copy(run: Callable[[], T], *, seconds: float) -> T:
         os.waitpid(process, 0)
     value: T = _result(output)
     return value
+
+
+def _c(name: str, *arguments: int) -> None:
+    """Call a function of the C library, if it has it."""
+    with suppress(OSError, AttributeError):
+        getattr(ctypes.CDLL(None), name)(*arguments)
 
 
 def _read(reader: int, seconds: float) -> bytes:
@@ -159,9 +166,8 @@ def _be_a_copy(
     try:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # with its parent
-        with suppress(OSError, AttributeError):
-            for option, size in _KEPT.items():
-                ctypes.CDLL(None).mallopt(option, size)
+        for option, size in _KEPT.items():
+            _c("mallopt", option, size)
         gc.disable()
         random.setstate(drawn)
         _shut_off(writer)

@@ -54,7 +54,7 @@ __all__ = ["SideEffects"]
 
 _RELIST_EVERY: Final = 8  # steps, after which the model's parameters are listed again
 _COMPARED: Final = 1 << 22  # numbers of a tensor; of larger ones, evenly spaced
-_COMPARED_UNTRAINED: Final = 1024  # the same, of a tensor that is not trained
+_COMPARED_UNTRAINED: Final = 128  # the same, of a tensor that is not trained
 
 
 @final
@@ -101,14 +101,13 @@ class _Mark:
 
     def numbers(self) -> torch.Tensor:
         """Return the tensor's bits, or some of them, as integers."""
-        held = self.tensor.detach()
-        if isinstance(held, DTensor):
-            return self._as_integers(local(held))
-        memory = held.data_ptr()
+        if isinstance(self.tensor, DTensor):
+            return self._as_integers(local(self.tensor.detach()))
+        memory = self.tensor.data_ptr()
         if memory == self._memory:  # and a view of it was kept
             return self._numbers
-        numbers = self._as_integers(held)
-        if _memory(numbers) == _memory(held):
+        numbers = self._as_integers(self.tensor.detach())
+        if _memory(numbers) == _memory(self.tensor):
             self._numbers, self._memory = numbers, memory
         return numbers
 
