@@ -1,7 +1,9 @@
 """Batches that are Poisson samples, and those that are not."""
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from math import comb, exp
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -274,3 +276,63 @@ def test_nothing_seen_is_nothing_checked():
     (check,), faults = BatchSampling(5).found(RATE)
     assert check.status is Status.NOT_CHECKED
     assert not faults
+
+
+def joined(parts):
+    """What the first rank makes of all ranks' batches, each rank in its own thread."""
+    given, barrier = [None] * len(parts), Barrier(len(parts))
+
+    def exchange(rank, combine):
+        def exchanged(values):
+            given[rank] = np.array(values)
+            barrier.wait()
+            found = combine([*given])
+            barrier.wait()
+            return found
+
+        return exchanged
+
+    def whole(rank):
+        return parts[rank].of_all_ranks(exchange(rank, sum), exchange(rank, np.hstack))
+
+    with ThreadPoolExecutor(len(parts)) as threads:
+        first, *_ = threads.map(whole, range(len(parts)))
+    return first
+
+
+def test_parts_of_batches_on_ranks_are_tested_as_whole_batches():
+    rng = np.random.default_rng(0)
+    whole, parts = BatchSampling(400), [BatchSampling(400) for _ in range(2)]
+    for _ in range(60):
+        batch = np.flatnonzero(rng.random(400) < 0.1)
+        whole.add(batch)
+        for rank, part in enumerate(parts):
+            part.add(batch[batch % 2 == rank])
+    found = joined(parts)
+    assert (found.batches, found.total, found.most) == (60, whole.total, whole.most)
+    expected, seen = (
+        {name: each.log_p for name, each in one.tests(0.1).items()}
+        for one in (whole, found)
+    )
+    assert seen == pytest.approx(expected)
+
+
+def test_shares_that_change_between_ranks_leave_out_what_pairs_of_batches_show():
+    first, second = BatchSampling(4), BatchSampling(4)
+    for batch, other in (([0, 1], [2, 3]), ([2], [0])):
+        first.add(batch)
+        second.add(other)
+    tests = joined([first, second]).tests(0.9)
+    assert "rate" in tests
+    assert not {"sticky", "apart"} & tests.keys()
+
+
+def test_without_a_batch_on_any_rank_nothing_was_checked():
+    found = joined([BatchSampling(10), BatchSampling(10)])
+    assert [each.code for each in found.found(0.1)[0]] == ["sampling.no_batch"]
+
+
+def test_different_numbers_of_batches_are_not_put_together():
+    parts = [BatchSampling(10), BatchSampling(10)]
+    parts[0].add([1, 2])
+    assert joined(parts) is None

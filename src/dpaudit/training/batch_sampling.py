@@ -184,12 +184,15 @@ class BatchSampling:
             gather: Returns the values of all ranks, one rank after the other.
 
         Returns:
-            The same on all ranks; None if ranks drew different numbers of batches.
+            The same on all ranks; None if they drew different numbers of batches, or
+            from data sets of different sizes.
         """
         drawn = gather(np.array([len(self._sizes), len(self._counts)]))
         if len({*drawn[::2]}) > 1 or len({*drawn[1::2]}) > 1:
             return None
         whole = type(self)(self.records)
+        if not self._sizes:
+            return whole
         mine, common = (self._counts > 0).astype(np.int64), np.array(self._common)
         parts = [self._counts.astype(np.int64), mine, np.array(self._sizes), common]
         ends = np.cumsum([len(each) for each in parts])[:-1]
@@ -262,7 +265,7 @@ class BatchSampling:
         """
         if not self._sizes:
             return (not_checked(Stage.SAMPLING, "sampling.no_batch"),), ()
-        wrong = [*self._turns_missed(separation, most)]
+        wrong = [*self.turns_missed(separation, most)]
         steps = len(self._sizes)
         opportunities = min(-(-steps // separation), steps if most is None else most)
         in_turn = separation > 1 or most is not None
@@ -305,8 +308,8 @@ class BatchSampling:
             most=self.most,
         )
 
-    def _turns_missed(self, separation: int, most: int | None) -> Iterator[Finding]:
-        """Yield the faults that involve no probability."""
+    def turns_missed(self, separation: int, most: int | None) -> Iterator[Finding]:
+        """Yield the faults that involve no probability; see ``found``."""
         if self._times > 1:
             yield fault(Stage.SAMPLING, "sampling.several_times", times=self._times)
         if most is not None and self.most > most:

@@ -109,6 +109,13 @@ def main(rank, world, init, out, case):
             model.seen += x.sum()
         if case == "logged" and world > 1:
             distributed.all_reduce(loss.detach())
+        if case == "reworked":
+            if optimizer.pre_step():
+                if world > 1:
+                    optimizer.reduce_gradients()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+                optimizer.original_optimizer.step()
+            return
         optimizer.step()
 
     said = []

@@ -59,6 +59,15 @@ def test_ranks_come_to_the_verdict_of_a_single_process(world, case):
         assert rank["groups"]
 
 
+def test_noise_that_the_program_rescales_is_read_as_it_was_added():
+    """Gradients are cut after the noise, as in many loops; only one rank draws it."""
+    (single,) = found(1, "reworked")
+    for rank in found(2, "reworked"):
+        assert not rank["faults"]
+        assert rank["verdict"] == single["verdict"] == "no violation detected"
+        assert rank["bound"] == pytest.approx(single["bound"], abs=1e-9)
+
+
 def test_the_first_rank_announces_for_all():
     assert [len(rank["said"]) for rank in found(2)] == [4, 0]
 

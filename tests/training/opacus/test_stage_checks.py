@@ -497,7 +497,8 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     )
     assert "30 steps" in said[0]
     assert audit.commitment.sha256 in said[1]
-    assert "at most 1 C" in said[2]
+    assert "called about 170 times" in said[2]
+    assert "at most 1 C" in said[3]
     result = trained(audit, step, 30)
     assert result.training.accountant is not None
     assert how(result)[Stage.CLIPPING] is Status.INSPECTED

@@ -46,8 +46,10 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "{expected_spread:.3g} is expected at one rate: {record}s are sampled in groups, "
     "or at a rate that changes; a sampler at one rate states it in its sample_rate",
     "sampling.rank_lost": "another rank was lost, and what it drew with it",
-    "sampling.ranks_differ": "ranks drew different numbers of batches, so that it is "
-    "not known which belong together; let all ranks draw as many",
+    "sampling.ranks_differ": "ranks drew different numbers of batches, or from "
+    "different data sets, so that it is not known which batches belong together",
+    "sampling.own_shards": "how ranks share the {record}s is known only if the loader "
+    "is one that make_private made for several ranks",
     "sampling.handed": "{handed} of them were handed to the training loop, which made "
     "{steps} steps",
 }

@@ -26,10 +26,11 @@ from contextlib import (
     ExitStack,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias, final
 
 import torch
@@ -66,6 +67,22 @@ class BareSteps:
 
     places: set[str] = field(default_factory=set)
     passed: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Tensors that are added up over ranks.
+
+    Attributes:
+        own: Returns this rank's; None after a failure.
+        use: Called with the sums.
+        blank: Zeros of the same shapes, which this rank adds after a failure.
+    """
+
+    own: Callable[[], Values | None]
+    use: Callable[[Values], None]
+    blank: Values
 
 
 @final
@@ -138,7 +155,7 @@ class Attachment:
 
     def __init__(self, optimizer: DPOptimizer, guard: Guard, ranks: Ranks) -> None:
         self.guard, self.inserting, self._ranks = guard, True, ranks
-        self._shared: list[tuple[Callable[[], Values], Callable[[Values], None]]] = []
+        self._shared: list[_Shared] = []
         self.to_host = ToHost()
         self.reworked: Callable[[], bool] = lambda: False
         self._noisy: dict[Any, torch.Tensor] = {}
@@ -171,7 +188,8 @@ class Attachment:
             own: Returns this rank's tensors, always of the same shapes.
             use: Called with their sums.
         """
-        self._shared.append((own, use))
+        blank = [torch.zeros_like(each) for each in own()]
+        self._shared.append(_Shared(self.guard.hook(own), self.guard.hook(use), blank))
 
     def after(self, action: Action) -> None:
         """Run an action just after each step of the wrapped optimizer."""
@@ -225,7 +243,11 @@ class Attachment:
 
     def settle(self) -> None:
         """Wait for what is being copied to the host, and have it used."""
-        self.guard.run(self.to_host.settle)
+        if self.guard.failure is None:
+            self.guard.run(self.to_host.settle)
+            return
+        with suppress(Exception):  # a whole step that was read before the failure
+            self.to_host.settle()
 
     def close(self) -> None:
         """Remove everything and restore the run."""
@@ -243,13 +265,16 @@ class Attachment:
         self.guard.run(self.to_host.start)
 
     def _add_up(self) -> None:
-        own = [give() for give, _ in self._shared]
-        sums = iter(self._ranks.add_up([tensor for each in own for tensor in each]))
+        own = [each.own() or each.blank for each in self._shared]
+        noisy = [] if self._ranks.alone else [*self._noisy.values()]
+        sums = iter(self._ranks.add_up([*chain.from_iterable(own), *noisy]))
         if self._ranks.lost:
             self.guard.stop(inconclusive("ranks.lost"))
             return
-        for (_, use), each in zip(self._shared, own, strict=True):
-            use([*islice(sums, len(each))])
+        for each, values in zip(self._shared, own, strict=True):
+            each.use([*islice(sums, len(values))])
+        if noisy:
+            self._noisy = dict(zip(self._noisy, sums, strict=True))
 
     @contextmanager
     def _noise_noted(self) -> Iterator[None]:
@@ -258,7 +283,10 @@ class Attachment:
         if not self.reworked():
             yield
             return
-        owner = {id(p.summed_grad): p for p in self._optimizer.params}
+        parameters = self._optimizer.params
+        owner = {id(p.summed_grad): p for p in parameters}
+        if not self._ranks.alone:  # one of which draws the noise
+            self._noisy = {p: p.summed_grad.detach().clone() for p in parameters}
 
         def noted(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             def drawn(
@@ -286,7 +314,8 @@ class Attachment:
         kept = [(parameter, parameter.grad) for parameter in self._noisy]
         times = divisor(self._optimizer) if kept else 1.0
         for parameter, own in kept:
-            parameter.grad = self._noisy[parameter].view_as(own) / times
+            noisy = self._noisy[parameter].view_as(own) / times
+            parameter.grad = noisy.to(own.dtype)
         self._noisy = {}
         try:
             yield

@@ -12,8 +12,9 @@ the other records, and which of them were sampled, as the accountant's proof all
 sees nothing else.
 
 Insertion and reading are two objects; no secret bit can be reached from what the
-guesser keeps of the sums. With several ranks each reads coordinates of its own, and at
-the end only its most confident guesses are combined with those of the others.
+guesser keeps of the sums. Under DDP every rank reads all coordinates and reaches the
+same result; under FSDP each reads those it holds, and their most confident guesses are
+combined.
 """
 
 from collections.abc import Collection, Sequence
@@ -296,6 +297,9 @@ class OpacusAudit:
                 generators=generators,
                 seed=seed,
             )
+        checks = self._stages.step_checks
+        plans = self._ranks.gather(np.array([[checks.reworked, checks.planned]]))
+        checks.agree(reworked=bool(plans[:, 0].any()), planned=int(plans[:, 1].min()))
         self._audit.add(*others)
         self._stages.step_consistency.own_rows |= sensitivity.own_rows
         return self._audit.probed(sensitivity)
@@ -306,12 +310,15 @@ class OpacusAudit:
         return self._audit.faults
 
     def detach(self) -> None:
-        """Restore the optimizer and abandon the audit, without a result."""
+        """Restore the optimizer and abandon the audit, without a result.
+
+        With several ranks all must do so, after the same step.
+        """
         self._attachment.close()
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
-        """Restore the optimizer, guess, and return the result.
+        """Restore the optimizer, guess, and return the result, on all ranks together.
 
         Raises before the first step, and leaves the audit attached.
 
@@ -319,7 +326,7 @@ class OpacusAudit:
             claim: The accountant's claim, if not the privacy curve of its history.
         """
         self._attachment.settle()
-        if self._audit.guard.failure is not None:
+        if self._audit.guard.failure is not None and self._ranks.alone:
             self.detach()
         gather = None if self._ranks.alone else self._ranks.gather
         self._audit.check_observed(gather)
@@ -350,8 +357,9 @@ class OpacusAudit:
 
     def _agreed(self, own: Sequence[Finding]) -> list[Finding]:
         """Return the findings of all ranks, or why they are not of all."""
-        found = self._ranks.agreed(own)
-        return [*found, inconclusive("ranks.lost")] if self._ranks.lost else found
+        found, lost = self._ranks.agreed(own), inconclusive("ranks.lost")
+        known = not self._ranks.lost or self._audit.guard.failure == lost
+        return found if known else [*found, lost]
 
     def _unmodelled(self) -> Finding | None:
         """Return why a canary may contribute other than one clipping norm."""

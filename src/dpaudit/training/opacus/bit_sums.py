@@ -46,7 +46,8 @@ class BitSums:
     """Sums flat tensors of integers, each by itself."""
 
     def __init__(self) -> None:
-        self._ends: dict[tuple[torch.device, tuple[int, ...]], torch.Tensor] = {}
+        # For each device: sizes of the tensors joined last, and where these end.
+        self._ends: dict[torch.device, tuple[tuple[int, ...], torch.Tensor]] = {}
 
     def of(self, tensors: Sequence[torch.Tensor]) -> tuple[Values, list[int]]:
         """Return the sums where the tensors are, and each one's number in the list."""
@@ -68,8 +69,9 @@ class BitSums:
         """Return the sums of small tensors, as differences of running ones."""
         whole = torch.cat([*tensors, torch.zeros(1, dtype=torch.int64, device=device)])
         sizes = tuple(map(len, tensors))
-        if (device, sizes) not in self._ends:
-            ends = np.cumsum((0, *sizes))  # of which each is also a beginning
-            (self._ends[device, sizes],) = to_devices([(ends, device)])
+        known, ends = self._ends.get(device, (None, whole))
+        if known != sizes:  # each end is also a beginning
+            (ends,) = to_devices([(np.cumsum((0, *sizes)), device)])
+            self._ends[device] = sizes, ends
         running = whole.cumsum(0) - whole  # of what comes before each
-        return running.index_select(0, self._ends[device, sizes]).diff()
+        return running.index_select(0, ends).diff()

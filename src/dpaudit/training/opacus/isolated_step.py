@@ -135,6 +135,7 @@ def isolated_step(
     *,
     seed: int,
     generators: Sequence[torch.Generator] = (),
+    noisy: bool = False,
 ) -> Iterator[IsolatedStep]:
     """Yield the observations of steps in this context; restore all state at its end.
 
@@ -143,8 +144,9 @@ def isolated_step(
         optimizer: The optimizer that it returned.
         seed: The seed of all random numbers within.
         generators: Other generators that the user's step draws from.
+        noisy: Whether noise is added, as large as configured.
     """
-    own = [*generators]
+    own, multiplier = [*generators], float(optimizer.noise_multiplier)
     if optimizer.generator is not None:
         own.append(optimizer.generator)
     seen, inner = IsolatedStep(), optimizer.original_optimizer
@@ -157,13 +159,16 @@ def isolated_step(
     at_noise: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def no_noise(
-        std: float,  # noqa: ARG001 (Opacus')
+        std: float,
         reference: torch.Tensor,
         *_: object,
         **__: object,
     ) -> torch.Tensor:
-        at_noise[id(reference)] = reference, reference.detach().clone()
-        return torch.zeros_like(reference)
+        noise = torch.zeros_like(reference)
+        if noisy:
+            noise.normal_(std=std / _NO_NOISE * multiplier)
+        at_noise[id(reference)] = reference, reference.detach() + noise
+        return noise
 
     def read(*_: object, **__: object) -> None:
         times = divisor(optimizer)

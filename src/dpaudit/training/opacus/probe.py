@@ -184,7 +184,9 @@ class _Examination:
         except NoStepError:  # with other records, or larger gradients
             skips = fault(Stage.SIDE_PATHS, "probe.skips")
             return replace(self._unseen("probe.skipped"), faults=(skips,))
-        return replace(found, reworked=first.reworked)
+        # Noisy sums may be changed only where they are as large as noise makes them.
+        reworked = first.reworked or runner.run_on(runner.batch, noisy=True).reworked
+        return replace(found, reworked=reworked, sums=runner.runs)
 
     def _asked_of(self, first: StepRun) -> Sensitivity:
         """Return the results of all checks, given a first run of the step."""

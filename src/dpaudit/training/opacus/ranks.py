@@ -88,14 +88,20 @@ class Ranks:
         """
         if not values or self.alone or self.lost:
             return [*values]
-        flat = [each.reshape(-1).to(self._device, torch.float64) for each in values]
-        whole = torch.cat(flat)
-        self._made(lambda: distributed.all_reduce(whole, async_op=True))
-        parts = torch.split(whole, [each.numel() for each in values])
-        return [
-            part.reshape(each.shape).to(each.device)
-            for part, each in zip(parts, values, strict=True)
-        ]
+        try:
+            flat = [each.reshape(-1).to(self._device, torch.float64) for each in values]
+            whole = torch.cat(flat)
+            # With nccl a time limit would keep the host waiting in every step.
+            limit = None if self._device.type == "cuda" else _LONGEST_WAIT
+            self._made(lambda: distributed.all_reduce(whole, async_op=True), limit)
+            parts = torch.split(whole, [each.numel() for each in values])
+            return [
+                part.reshape(each.shape).to(each.device)
+                for part, each in zip(parts, values, strict=True)
+            ]
+        except RuntimeError:  # there is no memory left
+            self.lost = True
+            return [*values]
 
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the values of all ranks, one rank after the other.
@@ -149,12 +155,14 @@ class Ranks:
         ended = np.frombuffer(own.encode() + b"\0", np.uint8)
         return self.gather(ended).tobytes().decode().split("\0")[:-1]
 
-    def _made(self, exchange: Callable[[], Any]) -> None:
+    def _made(
+        self, exchange: Callable[[], Any], limit: timedelta | None = _LONGEST_WAIT
+    ) -> None:
         """Wait for an exchange with all ranks, for so long."""
         if self.lost:
             return
         try:
-            exchange().wait(_LONGEST_WAIT)
+            exchange().wait(*([] if limit is None else [limit]))
         except (RuntimeError, ValueError):  # a lost connection, or a group that is gone
             self.lost = True
 

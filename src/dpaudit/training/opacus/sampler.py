@@ -14,6 +14,7 @@ from typing import Any, Final, final
 from weakref import ref
 
 import numpy as np
+from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -141,6 +142,11 @@ class SampledBatches(Sampler[list[int]]):
     def rate(self) -> float | None:
         """The rate at which the sampler draws now; None if it draws otherwise."""
         return getattr(self._sampler, "sample_rate", None)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the sampler draws this rank's share of one data set of all ranks."""
+        return isinstance(self._sampler, DistributedUniformWithReplacementSampler)
 
     def __len__(self) -> int:
         return len(self._sampler)

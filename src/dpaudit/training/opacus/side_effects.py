@@ -83,8 +83,8 @@ class _Mark:
         self.name, self.tensor = name, tensor
         self._held_by, self._key = held_by, key
         self._which, self._idle = which, idle
-        self._memory = 0  # where the view lies that was kept
-        self._numbers = torch.empty(0)
+        self._memory = -1  # where the view lies that was kept
+        self._numbers = torch.empty(0, dtype=torch.int64)
 
     @property
     def written(self) -> int:
@@ -96,7 +96,7 @@ class _Mark:
         now = self._held_by.get(self._key)
         if now is None or now is self.tensor:
             return False
-        self.tensor, self._memory = now, 0
+        self.tensor, self._memory = now, -1
         return True
 
     def numbers(self) -> torch.Tensor:
@@ -107,7 +107,9 @@ class _Mark:
         if memory == self._memory:  # and a view of it was kept
             return self._numbers
         numbers = self._as_integers(self.tensor.detach())
-        if _memory(numbers) == _memory(self.tensor):
+        # A view that is kept keeps the memory, of which accelerators have little.
+        on_host = self.tensor.device.type == "cpu"
+        if on_host and _memory(numbers) == _memory(self.tensor):
             self._numbers, self._memory = numbers, memory
         return numbers
 
@@ -147,7 +149,7 @@ class SideEffects:
         self._broken: list[str] = []  # parameters that hold NaN or infinity at the end
         self._private = 0  # steps of other private optimizers
         self._marks: list[_Mark] = []
-        self._sums: Values = []
+        self._sums: tuple[Values, list[int]] = [], []
         self._bit_sums = BitSums()
         self._written: list[int] = []
         self._to_host = ToHost()
@@ -188,7 +190,7 @@ class SideEffects:
 
     def forget(self) -> None:
         """Accept the current state as unchanged, after loading a checkpoint."""
-        self._marks, self._sums, self._written = [], [], []
+        self._marks, self._sums, self._written = [], ([], []), []
         self._idle = self._digests_now(idle=True)
 
     @contextmanager
@@ -199,7 +201,7 @@ class SideEffects:
             yield
         finally:
             self._paused = False
-            self._marks, self._sums, self._written = [], [], []
+            self._marks, self._sums, self._written = [], ([], []), []
 
     def findings(self, examined: Iterable[str], *, compared: bool) -> Iterator[Finding]:
         """Return the recorded changes, and those of them that no probe examined.
@@ -311,14 +313,16 @@ class SideEffects:
             ],
             bool,
         )
-        sums, order = self._sum()
+        (sums_before, order_before), (sums, order) = self._sums, self._sum()
 
         def received(before: NDArray[np.int64], now: NDArray[np.int64]) -> None:
-            moved[order] |= before != now
-            for k in np.flatnonzero(moved):
+            differences = np.zeros(len(names), np.int64)
+            differences[order_before] += before.astype(np.int64)  # or there is none
+            differences[order] -= now.astype(np.int64)
+            for k in np.flatnonzero(moved | (differences != 0)):
                 self._count(names[k])
 
-        self._to_host.add(received, self._sums, sums)
+        self._to_host.add(received, sums_before, sums)
 
     def _remember(self) -> None:
         """Store, just after a step, the sums of all tensors."""
@@ -330,7 +334,7 @@ class SideEffects:
                 mark.replaced()
         else:
             self._list()
-        self._sums, _ = self._sum()
+        self._sums = self._sum()
         self._written = [mark.written for mark in self._marks]
 
     def _sum(self) -> tuple[Values, list[int]]:

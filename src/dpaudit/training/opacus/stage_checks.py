@@ -6,7 +6,7 @@ checked and any fault, in the coverage of the result and in every checkpoint, so
 an interrupted and resumed run reports the same as an uninterrupted one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NoReturn, final
 
@@ -90,7 +90,7 @@ class StageChecks:
 
     def attach(self, attachment: Attachment, tell: Callable[[Finding], object]) -> None:
         """Begin to check; ``tell`` receives findings made during training."""
-        if self._ranks.alone:  # ranks must all skip the same steps, and know not which
+        if self._ranks.alone:  # a rank does not know what others skip
             self._bare = attachment.skips_bare
         if self._model is not None:
             checks = self._step_checks = StepChecks(
@@ -160,26 +160,33 @@ class StageChecks:
             yield noted("rehearsal.bare", steps=self._bare.passed)
         consistency = self.step_consistency
         if self._sampled is not None:
-            yield from self._sampling(self._sampled.sampling, rate)
+            yield from self._sampling(self._sampled, rate)
         yield from consistency.checks(alone=self._ranks.alone)
         yield from consistency.faults(rate)
 
-    def _sampling(self, drawn: BatchSampling, rate: float) -> Iterator[Finding]:
+    def _sampling(self, sampled: SampledBatches, rate: float) -> Iterator[Finding]:
         """Return whether the batches that steps used are Poisson samples.
 
         Inspections count as checks only if no question is left open.
         """
-        consistency, ranks = self.step_consistency, self._ranks
+        consistency, ranks, drawn = self.step_consistency, self._ranks, sampled.sampling
         whole: BatchSampling | None = drawn
         if not ranks.alone:  # each draws a part of a batch
             whole = drawn.of_all_ranks(ranks.counted, ranks.gather)
-        if whole is None or ranks.lost:
-            why = "sampling.rank_lost" if ranks.lost else "sampling.ranks_differ"
-            yield not_checked(Stage.SAMPLING, why)
-            return
-        checks, faults = whole.found(rate, steady=consistency.steady, share=_OWN_SHARE)
+        why = "sampling.own_shards" if not (ranks.alone or sampled.shares) else ""
+        why = why or ("sampling.rank_lost" if ranks.lost else "")
+        if whole is None or why:
+            checks: Sequence[Finding] = (
+                not_checked(Stage.SAMPLING, why or "sampling.ranks_differ"),
+            )
+            faults: Sequence[Finding] = [*drawn.turns_missed(1, None)]
+        else:
+            checks, faults = whole.found(
+                rate, steady=consistency.steady, share=_OWN_SHARE
+            )
         findings = [*checks, *faults, *consistency.sampling(rate)]
         left_open = any(finding.code in _LEFT_OPEN for finding in findings)
+        left_open |= whole is None or bool(why)
         for finding in findings:
             if not (left_open and finding.status is Status.INSPECTED):
                 yield finding

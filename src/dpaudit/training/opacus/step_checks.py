@@ -143,6 +143,7 @@ class StepChecks:
         self._skips_bare = skips_bare
         self._step: Step | None = None
         self._due: list[int] = []
+        self._drawn: list[int] = []  # steps for checks, as many as there may be
         self._changes_left = 0
         self._steering: object = None
         self._kept = _Kept()
@@ -221,10 +222,23 @@ class StepChecks:
             max(_TIME_SHARE * steps * first.step_seconds, _SHORT_RUN_SECONDS)
             / max(cost, 1e-9)
         )
-        count = min(_MAX_CHECKS, afford, max(0, steps - 1))
+        most = min(_MAX_CHECKS, max(0, steps - 1))
         self._changes_left = _MAX_CHECKS
-        drawn = self._rng.choice(max(steps - 1, 1), count, replace=False) + 1
-        self._due = sorted(drawn.tolist())
+        # On all ranks the same, of which some may afford fewer.
+        drawn = self._rng.choice(max(steps - 1, 1), most, replace=False) + 1
+        self._drawn = drawn.tolist()
+        self._due = sorted(self._drawn[:afford])
+
+    @property
+    def planned(self) -> int:
+        """How many checks at secret steps are still to be made."""
+        return len(self._due)
+
+    def agree(self, *, reworked: bool, planned: int) -> None:
+        """Do as all ranks do, which plan by their own times."""
+        self.reworked = reworked
+        if planned < self.planned:
+            self._due = sorted(self._drawn[:planned])
 
     def between(self, made: int) -> Iterator[Finding]:
         """Repeat the check if it is due, and return the faults found.

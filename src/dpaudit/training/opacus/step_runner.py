@@ -164,12 +164,13 @@ class OpacusStepRunner:
         scale: float = 1.0,
         seed: int | None = None,
         watch: Watch | None = None,
+        noisy: bool = False,
     ) -> StepRun:
-        """Run the step once, on any batch."""
+        """Run the step once, on any batch, with noise or without."""
         self.runs += 1
 
         def run() -> tuple[StepRun, float]:
-            seen = self._run_here(batch, without, scale, seed, watch)
+            seen = self._run_here(batch, without, scale, seed, watch, noisy=noisy)
             return seen, self.precision
 
         if not self._apart or watch is not None:  # a copy could not return these
@@ -185,11 +186,17 @@ class OpacusStepRunner:
         scale: float,
         seed: int | None,
         watch: Watch | None,
+        *,
+        noisy: bool,
     ) -> StepRun:
         seed = self._seed if seed is None else seed
         with (
             isolated_step(
-                self._wrapper, self.optimizer, seed=seed, generators=self._generators
+                self._wrapper,
+                self.optimizer,
+                seed=seed,
+                generators=self._generators,
+                noisy=noisy,
             ) as seen,
             ExitStack() as stack,
         ):

@@ -81,7 +81,7 @@ class StepsSeen:
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch; steps on "
                 "public data are passed over where audit_opacus(..., step=step, "
-                "train=train) saw them depend on no record"
+                "train=train) saw them depend on no record, in a run of one process"
             )
 
     def resume(self, steps: int) -> None:

@@ -104,7 +104,7 @@ class _Copy:
             self._bytes = torch.empty(len(whole), dtype=torch.uint8, pin_memory=True)
             self._bytes.copy_(whole, non_blocking=True)
             self._made = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._made.record()
+            self._made.record(torch.cuda.current_stream(device))
         else:
             self._bytes = whole.cpu()
 
