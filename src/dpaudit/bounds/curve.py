@@ -306,6 +306,7 @@ family epsilon = 1.296 at delta = 1e-05)
         """Return the largest mu that some p-value rejects at level ``alpha``."""
         _validate.probability("delta", delta)
         _validate.error_level("alpha", alpha)
+        check_at_once(counts, self.method)
         mu = largest_yes(
             lambda mu: curve_refuted(counts, GaussianDP(mu=mu), alpha=alpha)
         )
