@@ -1,6 +1,7 @@
 """Small real Opacus runs, and an own eye on their noisy sums."""
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -172,3 +173,24 @@ def slope(inside, seen):
     rise, rest = np.polyfit(x, y, 1)
     noise = np.std(y - rise * x - rest)
     return rise, noise / (np.std(x) * np.sqrt(len(x))), noise
+
+
+def plant_noise(optimizer, fault):
+    """Make an optimizer's noise wrong."""
+    add, noise, steps = optimizer.add_noise, optimizer.noise_multiplier, count(1)
+
+    def wrong():
+        if fault == "none in a step" and next(steps) == 8:
+            optimizer.noise_multiplier = 0.0
+        if fault == "same":
+            optimizer.generator = torch.Generator().manual_seed(3)
+        if fault == "half":
+            optimizer.noise_multiplier = noise / 2
+        add()
+        optimizer.noise_multiplier = noise
+        if fault == "none in a layer":
+            last = optimizer.params[-2]
+            last.grad = last.summed_grad.clone()
+
+    if fault:
+        optimizer.add_noise = wrong

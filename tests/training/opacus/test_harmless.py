@@ -315,6 +315,7 @@ def test_canaries_leave_the_data_when_nobody_overwrites_them_any_more(
 def test_a_rank_that_failed_does_not_keep_the_others_waiting():
     run, guard, done = private_run(), Guard(), []
     ranks = Ranks(run.optimizer)
+    ranks.world = 2
     ranks.add_up = lambda values: done.append(len(values)) or values
     attachment = Attachment(run.optimizer, guard, ranks)
     attachment.before(raises(WrongError()))

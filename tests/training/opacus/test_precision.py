@@ -8,7 +8,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass, replace
-from itertools import chain, count, islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from opacus import PrivacyEngine
 from opacus.data_loader import DPDataLoader
 from opacus.grad_sample.utils import prepare_module
 from opacus.optimizers import FSDPOptimizerFastGradientClipping
-from private_runs import UNPROBED, Run, attach, private_run, step_of
+from private_runs import UNPROBED, Run, attach, plant_noise, private_run, step_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
@@ -104,7 +104,7 @@ LARGE = Setup(noise=0.3, alike=True, records=2000)  # a sum of 18 times the nois
 def audited(setup, fault="", seed=0):
     """Train under audit; return its result."""
     run = setup.run(seed)
-    plant(run.optimizer, fault)
+    plant_noise(run.optimizer, fault)
     options = {"canaries": setup.canaries} if setup.canaries else {}
     # The accountant's curve of so little noise takes long.
     audit = attach(
@@ -113,27 +113,6 @@ def audited(setup, fault="", seed=0):
     torch.manual_seed(1000 + seed)
     run.train(audit.data_loader, steps=STEPS)
     return audit.finish()
-
-
-def plant(optimizer, fault):
-    """Make an optimizer's noise wrong."""
-    add, noise, steps = optimizer.add_noise, optimizer.noise_multiplier, count(1)
-
-    def wrong():
-        if fault == "none in a step" and next(steps) == 8:
-            optimizer.noise_multiplier = 0.0
-        if fault == "same":
-            optimizer.generator = torch.Generator().manual_seed(3)
-        if fault == "half":
-            optimizer.noise_multiplier = noise / 2
-        add()
-        optimizer.noise_multiplier = noise
-        if fault == "none in a layer":
-            last = optimizer.params[-2]
-            last.grad = last.summed_grad.clone()
-
-    if fault:
-        optimizer.add_noise = wrong
 
 
 def checks_of(result):
@@ -323,7 +302,7 @@ def test_a_correct_run_under_autocast_is_wholly_checked(mode, kind):
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
 def test_a_fault_under_autocast_is_found(mode, fault):
     run = private_run(mode=mode)
-    plant(run.optimizer, fault if fault in ("half", "none in a layer") else "")
+    plant_noise(run.optimizer, fault if fault in ("half", "none in a layer") else "")
     clip_at(run, 1.5 if fault == "clipping" else 1.0)
     step = made = autocast_step(run)
     if fault == "coupled":

@@ -13,6 +13,7 @@ from private_runs import (
     STEPS,
     UNPROBED,
     attach,
+    plant_noise,
     private_run,
     step_of,
 )
@@ -180,22 +181,7 @@ def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
 )
 def test_noise_that_is_wrong_is_named(fault, words):
     run = private_run()
-    optimizer, add, steps = run.optimizer, run.optimizer.add_noise, count(1)
-
-    def wrong():
-        if fault == "none in a step" and next(steps) == 8:
-            optimizer.noise_multiplier = 0.0
-        if fault == "same":
-            optimizer.generator = torch.Generator().manual_seed(3)
-        if fault == "half":
-            optimizer.noise_multiplier = NOISE / 2
-        add()
-        optimizer.noise_multiplier = NOISE
-        if fault == "none in a layer":
-            last = optimizer.params[-2]
-            last.grad = last.summed_grad.clone()
-
-    optimizer.add_noise = wrong
+    plant_noise(run.optimizer, fault)
     audit = attach(run)
     result = trained(audit, step_of(run))
     assert any(words in sentence(each) for each in result.faults), result.faults

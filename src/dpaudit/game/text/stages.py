@@ -143,8 +143,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "canaries.records_would_on_ranks": "on several ranks, canaries that are {record}s "
     "would",
     "noise.sharded": "parameters are sharded, so that no rank holds the sum",
-    "noise.half_precision": "processes add up their sums in half precision, and what "
-    "each rounds is not known, so that noise is not distinguished from rounding; keep "
+    "noise.half_precision": "each process rounds its sums to half precision by an "
+    "unknown amount, so that noise cannot be distinguished from rounding; keep "
     "parameters in float32 and use autocast",
     "noise.kept_inside": "the strategy keeps what it adds to itself",
     "side_paths.model_only": "an audit sees the model that the strategy returns; "

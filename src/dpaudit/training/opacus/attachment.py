@@ -182,12 +182,14 @@ class Attachment:
         """Add up tensors of all ranks before each step, before all actions.
 
         This is done even after a failure, as a rank that omitted it would keep the
-        others waiting.
+        others waiting. A single rank has nothing to add.
 
         Args:
             own: Returns this rank's tensors, always of the same shapes.
             use: Called with their sums.
         """
+        if self._ranks.alone:
+            return
         blank = [torch.zeros_like(each) for each in own()]
         self._shared.append(_Shared(self.guard.hook(own), self.guard.hook(use), blank))
 
@@ -265,8 +267,10 @@ class Attachment:
         self.guard.run(self.to_host.start)
 
     def _add_up(self) -> None:
+        if self._ranks.alone:
+            return
         own = [each.own() or each.blank for each in self._shared]
-        noisy = [] if self._ranks.alone else [*self._noisy.values()]
+        noisy = [*self._noisy.values()]
         sums = iter(self._ranks.add_up([*chain.from_iterable(own), *noisy]))
         if self._ranks.lost:
             self.guard.stop(inconclusive("ranks.lost"))

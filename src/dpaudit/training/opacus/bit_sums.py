@@ -20,7 +20,7 @@ _TYPES: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def integers(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a flat tensor's memory as integers, as wide ones as divide it.
+    """Return a flat tensor's memory as integers, as wide as its size allows.
 
     Equal values at other places in memory are equal integers. The result is a view if
     that is possible.
@@ -54,7 +54,8 @@ class BitSums:
         by_device: defaultdict[torch.device, list[int]] = defaultdict(list)
         for k, tensor in enumerate(tensors):
             by_device[tensor.device].append(k)
-        sums, order = Values(), list[int]()
+        sums: Values = []
+        order: list[int] = []
         for device, which in by_device.items():
             small = [k for k in which if len(tensors[k]) <= _SMALL]
             large = [k for k in which if len(tensors[k]) > _SMALL]

@@ -248,8 +248,8 @@ class _Written:
             attachment.to_host,
             knows_real_sums=self._knows_real_sums,
         )
-        for each in (reader, noise):
-            if each.together:
+        if not is_sharded(optimizer):  # else each rank reads coordinates of its own
+            for each in (reader, noise):
                 attachment.add_up(each.of_rank, each.use_sums)
         attachment.before(reader.read)
         if self._records is None:

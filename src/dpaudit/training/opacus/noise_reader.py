@@ -43,7 +43,6 @@ class NoiseReader:
         why_not: The code of the reason why noise cannot be read; "" if it can.
         watched: For each coordinate that is read, the name of its parameter.
         types: For each of these the floating-point type of its parameter.
-        together: Whether ranks must add up what they read before the noise.
     """
 
     def __init__(self, optimizer: DPOptimizer, names: list[str], key: Key) -> None:
@@ -59,7 +58,6 @@ class NoiseReader:
         self._places = Places(optimizer.params, parts, every)
         self._before: Values | None = None
         self._stated, self._clip = 0.0, 1.0
-        self.together = not self.why_not and rank_and_world(optimizer)[1] > 1
 
     def before(self) -> None:
         """Read the sum to which noise is about to be added."""

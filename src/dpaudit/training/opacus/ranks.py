@@ -206,8 +206,8 @@ def _kind(finding: Finding) -> object:
 def one_rank(model: Any, optimizer: DPOptimizer) -> Iterator[None]:  # noqa: ANN401
     """Run as the only rank: exchanges within return this rank's own values.
 
-    The other ranks take no part, so a step can be tried here alone, in a copy of the
-    process, too, which shares the connections of this one.
+    The other ranks take no part, so this rank can probe a step by itself, also in a
+    copy of the process, which shares its connections.
 
     Args:
         model: The model that ``make_private`` returned.

@@ -27,7 +27,6 @@ from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.setup import clipped_size
 from dpaudit.training.opacus.sums_reader import SumsReader
 from dpaudit.training.opacus.transfers import Values, local, to_devices
@@ -296,9 +295,8 @@ class RecordInserter:
         ]
         attachment.before_summing(self._overwrite_all)
         attachment.before_noise(self._begin)
+        attachment.add_up(self._of_rank, self._use_sums)
         # Runs after the reader's hook, which was registered first.
-        if rank_and_world(optimizer)[1] > 1:
-            attachment.add_up(self._of_rank, self._use_sums)
         attachment.before(self._observe)
 
     def _overwrite_all(self) -> None:

@@ -184,9 +184,9 @@ class StepChecks:
             return sensitivity, (unseen,)
         rng = self._another_rng()
 
-        def examine() -> _Examined:
-            with one_rank(self._model, self._optimizer):
-                return self._examine(
+        try:
+            with progress_note("probing the step"):
+                examined = self._examined_in_copy(
                     step,
                     batch,
                     rng,
@@ -196,10 +196,6 @@ class StepChecks:
                     generators=generators,
                     seed=seed,
                 )
-
-        try:
-            with progress_note("probing the step"):
-                examined = in_copy(examine, seconds=_CHECK_SECONDS)
         except CopyFailedError as error:
             raise InvalidInputError(
                 f"step(batch) could not be run on records of the data set: {error}"
@@ -257,15 +253,11 @@ class StepChecks:
         self._changes_left -= changed
         while self._due and made >= self._due[0]:
             self._due.pop(0)
-        step, rng = self._step, self._another_rng()
-
-        def examine() -> _Examined:
-            with one_rank(self._model, self._optimizer):
-                return self._examine(step, None, rng, records=_RECORDS_AGAIN)
-
         try:
             with progress_note("checking the step again"):
-                examined = in_copy(examine, seconds=_CHECK_SECONDS)
+                examined = self._examined_in_copy(
+                    self._step, None, self._another_rng(), records=_RECORDS_AGAIN
+                )
         except (CopyFailedError, InvalidInputError):
             self._kept.failed.append(made)
             return
@@ -359,6 +351,19 @@ class StepChecks:
         if hasattr(self._model, "get_clipping_coef"):  # with ghost clipping
             return 0
         return sum(p.numel() * p.element_size() for p in self._optimizer.params)
+
+    def _examined_in_copy(
+        self,
+        *given: Any,  # noqa: ANN401 (as of _examine)
+        **named: Any,  # noqa: ANN401
+    ) -> _Examined:
+        """Return the results of ``_examine``, called in a copy of the process."""
+
+        def examine() -> _Examined:
+            with one_rank(self._model, self._optimizer):
+                return self._examine(*given, **named)
+
+        return in_copy(examine, seconds=_CHECK_SECONDS)
 
     def _examine(
         self,

@@ -17,7 +17,6 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.errors import InvalidRunError
 from dpaudit.training.layout import Layout
-from dpaudit.training.opacus.ranks import rank_and_world
 from dpaudit.training.opacus.setup import clip_factors, divisor, is_sharded, summed_grad
 from dpaudit.training.opacus.transfers import Places, ToHost, Values, local
 
@@ -122,12 +121,6 @@ class SumsReader:
         self._real, self.last = self._places.zeros(), np.zeros(len(self.coordinates))
         self.steps = StepsSeen(optimizer)
 
-    @property
-    def together(self) -> bool:
-        """Whether ranks must add up the real records' contributions."""
-        _, world = rank_and_world(self._optimizer)
-        return self._known and world > 1 and not is_sharded(self._optimizer)
-
     @torch.no_grad()
     def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
         """Record the contribution of real records that Opacus is about to clip.
@@ -168,7 +161,7 @@ class SumsReader:
         self.steps.begin()
 
     def of_rank(self) -> Values:
-        """Return the contributions of this rank's real records."""
+        """Return the contributions of this rank's real records; zeros if unknown."""
         return self._real
 
     def use_sums(self, sums: Values) -> None:

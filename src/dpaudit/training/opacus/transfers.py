@@ -8,6 +8,7 @@ Where the device can copy while it computes, a step's array is used a step later
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = ["Places", "ToHost", "Values", "local", "to_devices"]
 
 Values: TypeAlias = list[torch.Tensor]  # one tensor for each device
 Receive: TypeAlias = Callable[..., object]
+_Kind: TypeAlias = tuple[torch.dtype, int]  # of a flat tensor, and how many numbers
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -94,10 +96,8 @@ class _Copy:
     """One copy of tensors of a device to the host, as bytes."""
 
     def __init__(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> None:
-        # In decreasing size of their numbers, so that all are aligned.
-        order = sorted(range(len(tensors)), key=lambda k: -tensors[k].element_size())
-        self._order, self._kinds = order, [(t.dtype, t.numel()) for t in tensors]
-        flat = [tensors[k].reshape(-1).contiguous() for k in order]
+        self._kinds = [(each.dtype, each.numel()) for each in tensors]
+        flat = [tensors[k].reshape(-1).contiguous() for k in _order(self._kinds)]
         whole = torch.cat([_as(torch.uint8, each) for each in flat])
         self._made: Any = None
         if device.type == "cuda":
@@ -112,15 +112,9 @@ class _Copy:
         """Yield the tensors' numbers: integers as they are, others as float64."""
         if self._made is not None:
             self._made.synchronize()
-        parts: dict[int, NDArray[Any]] = {}
-        at = 0
-        for k in self._order:
-            dtype, count = self._kinds[k]
-            end = at + count * dtype.itemsize
-            numbers = _as(dtype, self._bytes[at:end])
-            wide = numbers.double() if dtype.is_floating_point else numbers
-            parts[k], at = wide.numpy(), end
-        yield from (parts[k] for k in range(len(parts)))
+        for numbers in _unpacked(self._bytes, self._kinds):
+            wide = numbers.double() if numbers.is_floating_point() else numbers
+            yield wide.numpy()
 
 
 def to_devices(
@@ -133,17 +127,27 @@ def to_devices(
         by_device[device].append(k)
     for device, which in by_device.items():
         arrays = [_for(device, np.ascontiguousarray(given[k][0])) for k in which]
-        order = sorted(range(len(which)), key=lambda k: -arrays[k].itemsize)
-        packed = np.concatenate([arrays[k].view(np.uint8) for k in order])
+        kinds = [(torch.from_numpy(each).dtype, len(each)) for each in arrays]
+        packed = np.concatenate([arrays[k].view(np.uint8) for k in _order(kinds)])
         sent = torch.from_numpy(packed)
         if device.type == "cuda":
             sent = sent.pin_memory()
-        whole, at = sent.to(device, non_blocking=True), 0
-        for k in order:
-            end = at + arrays[k].nbytes
-            dtype = torch.from_numpy(arrays[k]).dtype
-            found[which[k]], at = _as(dtype, whole[at:end]), end
+        whole = sent.to(device, non_blocking=True)
+        found |= zip(which, _unpacked(whole, kinds), strict=True)
     return [found[k] for k in range(len(given))]
+
+
+def _order(kinds: Sequence[_Kind]) -> list[int]:
+    """Return an order of decreasing size of numbers, in which bytes are aligned."""
+    return sorted(range(len(kinds)), key=lambda k: -kinds[k][0].itemsize)
+
+
+def _unpacked(data: torch.Tensor, kinds: Sequence[_Kind]) -> list[torch.Tensor]:
+    """Return the tensors of which ``data`` holds the bytes, in ``_order``."""
+    order = _order(kinds)
+    sizes = [kinds[k][0].itemsize * kinds[k][1] for k in order]
+    parts = dict(zip(order, torch.split(data, sizes), strict=True))
+    return [_as(dtype, parts[k]) for k, (dtype, _) in enumerate(kinds)]
 
 
 def _as(dtype: torch.dtype, data: torch.Tensor) -> torch.Tensor:
@@ -171,9 +175,6 @@ class Places:
         which: Which coordinates to take; they are numbered from 0 in this order.
         weight: A factor for what is read and written: the entry of a coordinate in each
             parameter if it has several.
-
-    Attributes:
-        parameters: The parameters that have some.
     """
 
     def __init__(
@@ -193,10 +194,10 @@ class Places:
         self._numbers = np.concatenate(
             [number[part.which] for part in ordered] or [_NONE.astype(np.int64)]
         )
-        self._sizes = [
-            [len(part.which) for part in each] for each in by_device.values()
-        ]
-        self._devices = [*zip(by_device, map(sum, self._sizes), strict=True)]
+        self._sizes = {
+            device: [len(part.which) for part in each]
+            for device, each in by_device.items()
+        }
         doubles = any(parameters[p.array].dtype == torch.float64 for p in ordered)
         self._type = np.float64 if doubles else np.float32  # of what is written
         offsets = to_devices(
@@ -206,13 +207,12 @@ class Places:
             (parameters[part.array], at)
             for part, at in zip(ordered, offsets, strict=True)
         ]
-        self.parameters = [parameter for parameter, _ in self._parts]
 
     def zeros(self) -> Values:
         """Return zeros at the coordinates, in double precision where there is one."""
         return [
-            torch.zeros(count, dtype=_widest(device), device=device)
-            for device, count in self._devices
+            torch.zeros(sum(sizes), dtype=_widest(device), device=device)
+            for device, sizes in self._sizes.items()
         ]
 
     @torch.no_grad()
@@ -222,7 +222,7 @@ class Places:
 
     def gather(self, values: Callable[[Any, torch.Tensor], torch.Tensor]) -> Values:
         """Return values at the coordinates, given each parameter's offsets."""
-        found: dict[torch.device, Values] = {device: [] for device, _ in self._devices}
+        found: dict[torch.device, Values] = {device: [] for device in self._sizes}
         for parameter, at in self._parts:
             found[at.device].append(values(parameter, at))
         return [torch.cat(each) for each in found.values()]
@@ -231,21 +231,15 @@ class Places:
         self, tensor: Callable[[Any], torch.Tensor], amounts: NDArray[np.floating]
     ) -> None:
         """Add an amount at each coordinate to the flat tensor of each parameter."""
-        ordered, at = (self._weight * amounts)[self._numbers], 0
-        given = []
-        for device, count in self._devices:
-            given.append((ordered[at : at + count].astype(self._type), device))
-            at += count
-        values = iter(
-            [
-                part
-                for whole, sizes in zip(to_devices(given), self._sizes, strict=True)
-                for part in torch.split(whole, sizes)
-            ]
+        ordered = (self._weight * amounts)[self._numbers].astype(self._type)
+        ends = np.cumsum([sum(sizes) for sizes in self._sizes.values()])
+        sent = to_devices(
+            [*zip(np.split(ordered, ends[:-1]), self._sizes, strict=True)]
         )
-        for parameter, offsets in self._parts:
+        values = chain.from_iterable(map(torch.split, sent, self._sizes.values()))
+        for (parameter, offsets), value in zip(self._parts, values, strict=True):
             into = tensor(parameter)
-            into.index_add_(0, offsets, next(values).to(into.dtype))
+            into.index_add_(0, offsets, value.to(into.dtype))
 
     def on_host(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return an array with a number for each coordinate, of what was read."""
