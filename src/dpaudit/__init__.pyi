@@ -32,6 +32,7 @@ from dpaudit.game.rules import AdaptiveRounds as AdaptiveRounds
 from dpaudit.game.rules import OneRun as OneRun
 from dpaudit.game.rules import RandomHalf as RandomHalf
 from dpaudit.game.rules import Ranking as Ranking
+from dpaudit.game.rules import RunByRun as RunByRun
 from dpaudit.game.rules import SeparateRuns as SeparateRuns
 from dpaudit.game.rules import WeightClasses as WeightClasses
 from dpaudit.game.scores import audit_scores as audit_scores
@@ -42,6 +43,8 @@ from dpaudit.privacy.guarantees import ApproxDP as ApproxDP
 from dpaudit.privacy.guarantees import GaussianDP as GaussianDP
 from dpaudit.privacy.guarantees import PrivacyCurve as PrivacyCurve
 from dpaudit.privacy.guarantees import PureDP as PureDP
+from dpaudit.privacy.guarantees import RenyiDP as RenyiDP
+from dpaudit.privacy.guarantees import ZeroConcentratedDP as ZeroConcentratedDP
 from dpaudit.reporting.report import report as report
 from dpaudit.testing import audit_function as audit_function
 from dpaudit.training.any_loop import SumsAudit as SumsAudit

@@ -68,7 +68,7 @@ def test_a_reading_survives_the_journey(reading):
             "lacks the field",
         ),
         ({"format": "other"}, "an object"),
-        ({"kind": "tea"}, "kind must be one of counts, counts-as-made, unequal"),
+        ({"kind": "tea"}, "kind must be one of counts, counts-as-made, event-counts"),
         ({"extra": 1}, "has no field 'extra'"),
         ({"correct": "4"}, "correct must be a whole number, got '4'"),
         ({"correct": True}, "correct must be a whole number, got True"),
@@ -93,7 +93,11 @@ def test_what_is_no_reading_is_refused(change, message):
         (3, {"committed": 1}, "^committed must be true or false, got"),
         (0, {"adaptive": 1}, "^adaptive must be true or false, got"),
         (4, {"rounds": [5]}, "an object with"),
-        (0, {"kind": None}, "^kind must be one of counts, counts-as-made, unequal"),
+        (
+            0,
+            {"kind": None},
+            "^kind must be one of counts, counts-as-made, event-counts",
+        ),
     ],
 )
 def test_numbers_do_not_stand_for_yes_and_no(reading, change, message):

@@ -18,12 +18,14 @@ from dpaudit import (
     PureDP,
     RandomHalf,
     Ranking,
+    RunByRun,
     SeparateRuns,
     WeightClasses,
 )
 from dpaudit.bounds import (
     Bets,
     Counts,
+    EventCounts,
     HalfCounts,
     Ranked,
     Rounds,
@@ -57,6 +59,10 @@ GAMES = {
         HalfCounts(canaries=N, guesses=N // 2, correct=14),
     ),
     "classes": (WeightClasses(**CLASSES), SLOTS),
+    "run-by-run": (
+        RunByRun(slope=2.0, intercept=0.0),
+        EventCounts(canaries=N, correct=28, wrong=12, slope=2.0, intercept=0.0),
+    ),
     "adaptive-count": (AdaptiveCount(guesses=N), replace(COUNTS, adaptive=True)),
     "adaptive-classes": (AdaptiveClasses(**CLASSES), replace(SLOTS, adaptive=True)),
     "adaptive-rounds": (

@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
+from dpaudit import Design, OneRun
 from dpaudit.errors import InvalidInputError
+from dpaudit.privacy import lines
 from dpaudit.privacy.guarantees import (
     Adjacency,
     ApproxDP,
     GaussianDP,
     PrivacyCurve,
     PureDP,
+    RenyiDP,
+    ZeroConcentratedDP,
 )
 
 EPSILONS = st.floats(0, 30)
@@ -375,3 +379,74 @@ def test_a_curve_keeps_its_own_copy_and_cannot_be_changed():
 def test_a_curve_without_meaning_is_refused(epsilons, deltas, message):
     with pytest.raises(InvalidInputError, match=message):
         PrivacyCurve(epsilons=np.array(epsilons), deltas=np.array(deltas))
+
+
+RHO = ZeroConcentratedDP(rho=0.5)
+GAUSSIAN = GaussianDP(mu=1.0)  # as private as rho = 1/2 allows
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0, 6.0])
+def test_zcdp_is_implied_by_the_gaussian_mechanism(epsilon):
+    assert RHO.delta_at(epsilon) >= GAUSSIAN.delta_at(epsilon)
+
+
+@pytest.mark.parametrize("p", [1e-6, 1e-3, 0.1, 0.4, 0.9, 0.999])
+def test_events_of_the_gaussian_mechanism_satisfy_zcdp(p):
+    slopes, intercepts = RHO.event_lines()
+    largest = special.ndtr(special.ndtri(p) + 1)
+    assert (intercepts + slopes * p).min() >= largest
+
+
+def test_no_line_cuts_off_an_event_that_zcdp_allows():
+    """Pairs of probabilities whose divergences at many orders are small enough."""
+    rng = np.random.default_rng(0)
+    p = rng.random(5000) ** 3
+    q = p + (1 - p) * rng.random(5000) ** 2
+    a = np.geomspace(1.001, 900, 300)[:, np.newaxis]
+
+    def log_sum(q, p):
+        return np.logaddexp(
+            a * np.log(q) + (1 - a) * np.log(p),
+            a * np.log1p(-q) + (1 - a) * np.log1p(-p),
+        )
+
+    allowed = (a - 1) * 0.5 * a
+    inside = (np.maximum(log_sum(q, p), log_sum(p, q)) <= allowed).all(axis=0)
+    slopes, intercepts = RHO.event_lines()
+    limit = (intercepts + np.outer(p, slopes)).min(axis=1)
+    assert inside.sum() > 1000
+    assert (q[inside] <= limit[inside]).all()
+    assert (q[~inside] > 0.99 * limit[~inside]).all()
+
+
+def test_events_are_limited_more_than_deltas_imply():
+    slopes, intercepts = RHO.event_lines()
+    by_deltas = lines.event_lines(*RHO.points())
+    assert (intercepts + slopes * 0.2).min() == pytest.approx(0.6616, abs=1e-4)
+    assert (by_deltas[1] + by_deltas[0] * 0.2).min() == pytest.approx(0.730, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"orders": [1.0, 2.0], "epsilons": [1.0, 2.0]}, "above 1"),
+        ({"orders": [3.0, 2.0], "epsilons": [1.0, 2.0]}, "strictly increasing"),
+        ({"orders": [2.0, 3.0], "epsilons": [1.0]}, "as many as orders"),
+        ({"orders": [2.0], "epsilons": [-1.0]}, "finite and >= 0"),
+    ],
+)
+def test_what_is_no_renyi_claim_is_refused(fields, message):
+    with pytest.raises(InvalidInputError, match=message):
+        RenyiDP(**fields)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [RHO, RenyiDP(orders=np.array([2.0, 8.0]), epsilons=np.array([1.0, 4.0]))],
+)
+def test_a_renyi_claim_reads_back_from_a_design(claim):
+    design = Design(canaries=9, rules=OneRun(guesses=2), claim=claim, delta=1e-5)
+    again = Design.from_json(design.to_json())
+    assert again == design
+    assert again.claim == claim
+    assert hash(again.claim) == hash(claim)

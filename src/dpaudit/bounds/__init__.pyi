@@ -25,6 +25,7 @@ from dpaudit.bounds.readings import Bets as Bets
 from dpaudit.bounds.readings import BiasedCoinCounts as BiasedCoinCounts
 from dpaudit.bounds.readings import Counts as Counts
 from dpaudit.bounds.readings import CountsAsMade as CountsAsMade
+from dpaudit.bounds.readings import EventCounts as EventCounts
 from dpaudit.bounds.readings import HalfCounts as HalfCounts
 from dpaudit.bounds.readings import Ranked as Ranked
 from dpaudit.bounds.readings import Reading as Reading
@@ -35,3 +36,4 @@ from dpaudit.bounds.steinke import SteinkeBound as SteinkeBound
 from dpaudit.bounds.unequal import BiasedCoinsBound as BiasedCoinsBound
 from dpaudit.bounds.weighted import AdaptiveWeightedBound as AdaptiveWeightedBound
 from dpaudit.bounds.weighted import WeightedBound as WeightedBound
+from dpaudit.bounds.whole_claim import WholeClaimBound as WholeClaimBound

@@ -54,7 +54,7 @@ _LARGEST_EPSILON = (
 
 
 # Methods that assume independent runs.
-_METHODS_OF_RUNS = ("separate", "independent runs", "pooled runs")
+_METHODS_OF_RUNS = ("separate", "whole claim", "independent runs", "pooled runs")
 # Methods whose bounds are multiples of 0.01, unless the grid starts between two.
 _METHODS_ON_GRID = ("ranked", "rounds", "betting", "as made")
 

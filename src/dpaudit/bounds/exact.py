@@ -61,7 +61,7 @@ from dpaudit.bounds.adaptive import coupling_failure_probability
 from dpaudit.bounds.bound import GameBound, add_price, probability
 from dpaudit.bounds.readings import Counts, CountsAsMade, check_at_once
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 from dpaudit.stats.binomial import (
     log_exact_tail,
     log_revealed_tail,
@@ -143,7 +143,7 @@ for any mechanism; method exact)
         """Return the log of the p-value of a claim; a curve is tested as a whole."""
         from dpaudit.bounds.curve import curve_log_p_value  # noqa: PLC0415 (import cycle)
 
-        if isinstance(claim, GaussianDP | PrivacyCurve):
+        if not isinstance(claim, PureDP | ApproxDP):
             return curve_log_p_value(counts, claim)
         return float(self.log_p_values(counts, *claim.points()).min())
 

@@ -21,6 +21,7 @@ from dpaudit.bounds.readings import (
     BiasedCoinCounts,
     Counts,
     CountsAsMade,
+    EventCounts,
     HalfCounts,
     Ranked,
     Reading,
@@ -31,6 +32,7 @@ from dpaudit.bounds.rounds import RoundsBound
 from dpaudit.bounds.steinke import SteinkeBound
 from dpaudit.bounds.unequal import BiasedCoinsBound
 from dpaudit.bounds.weighted import AdaptiveWeightedBound, WeightedBound
+from dpaudit.bounds.whole_claim import WholeClaimBound
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Guarantee
 
@@ -71,6 +73,7 @@ _BOUNDS: MappingProxyType[type[Reading], tuple[AnyBound | None, AnyBound | None]
         {
             Counts: (ExactBound(), AdaptiveBound()),
             CountsAsMade: (AsMadeBound(), None),
+            EventCounts: (WholeClaimBound(), None),
             BiasedCoinCounts: (BiasedCoinsBound(), None),
             HalfCounts: (HypergeometricBound(), None),
             Ranked: (RankedBound(), None),

@@ -29,7 +29,7 @@ from dpaudit.bounds.exact import ExactBound
 from dpaudit.bounds.methods import judge_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 from dpaudit.stats.search import least_yes
 
 __all__ = [
@@ -117,7 +117,7 @@ def least_refuting(
     """
     _validate.error_level("alpha", alpha)
     exact = bound is None or isinstance(bound, ExactBound)
-    is_curve = isinstance(claim, GaussianDP | PrivacyCurve)
+    is_curve = not isinstance(claim, PureDP | ApproxDP)
 
     def refutes(correct: int) -> bool:
         counts = Counts(

@@ -1,11 +1,13 @@
 """What a bound sees of a run: one frozen value per kind of game.
 
 ``Counts`` is the simplest: numbers of guesses and of correct guesses. In
-``CountsAsMade`` the output decided how many guesses to make. ``HalfCounts`` is for runs
-where a random half of the canaries was included instead of one coin flip per canary.
-``Ranked`` keeps the order of confidence, ``Weighted`` sorts guesses into classes of
-different weight, ``Rounds`` is a sequence of games, each of which may use the coins
-revealed before, and ``Bets`` is a sequence of single guesses with a stake on each.
+``CountsAsMade`` the output decided how many guesses to make. In ``EventCounts`` every
+canary had its own run, and its output alone decided whether and what to guess.
+``HalfCounts`` is for runs where a random half of the canaries was included instead of
+one coin flip per canary. ``Ranked`` keeps the order of confidence, ``Weighted`` sorts
+guesses into classes of different weight, ``Rounds`` is a sequence of games, each of
+which may use the coins revealed before, and ``Bets`` is a sequence of single guesses
+with a stake on each.
 
 A reading determines its game. Counts and weights come from two: all guesses made at
 once, or one after the other with coins revealed in between (``adaptive``). Delta costs
@@ -31,6 +33,7 @@ __all__ = [
     "BiasedCoinCounts",
     "Counts",
     "CountsAsMade",
+    "EventCounts",
     "HalfCounts",
     "Ranked",
     "Reading",
@@ -38,6 +41,7 @@ __all__ = [
     "Weighted",
     "check_at_once",
     "check_jump",
+    "check_order",
 ]
 
 _LARGEST_WEIGHT = 1e100  # sums of squares of larger weights would overflow
@@ -178,6 +182,49 @@ class CountsAsMade(Reading):
     def perfect(self) -> Self:
         """Return the reading, had every guess made been correct."""
         return replace(self, correct=self.guesses)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCounts(Reading):
+    """Numbers of correct and wrong guesses, each decided by one canary's own run.
+
+    Attributes:
+        canaries: Canaries, each with its own run and its own fair coin.
+        correct: Guesses that matched the coin.
+        wrong: Guesses that did not.
+        slope: The slope of the line that orders outcomes, fixed before the runs.
+        intercept: Where that line begins.
+        one_sided: Whether only one of the two coins is ever guessed.
+    """
+
+    canaries: int
+    correct: int
+    wrong: int
+    slope: float
+    intercept: float
+    one_sided: bool = False
+
+    kind = "event-counts"
+    tally = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=1, correct=0, wrong=0)
+        check_order(self.slope, self.intercept)
+        _check_flag("one_sided", self.one_sided)
+        if not self.correct + self.wrong <= self.canaries:
+            raise InvalidInputError(
+                "expected correct + wrong <= canaries, got "
+                f"correct={self.correct}, wrong={self.wrong}, canaries={self.canaries}"
+            )
+
+    def correct_and_guesses(self) -> tuple[int, int]:
+        """Return the numbers of correct guesses and of guesses."""
+        return self.correct, self.correct + self.wrong
+
+    def perfect(self) -> Self:
+        """Return the reading, had every guess made been correct."""
+        return replace(self, correct=self.correct + self.wrong, wrong=0)
 
 
 @final
@@ -566,6 +613,16 @@ at once, and these were made while coins were revealed; use the adaptive bound
         raise InvalidRunError(
             f"the {method} bound is proved for guesses made all at once, and these "
             f"were made while coins were revealed; use the {proved} bound"
+        )
+
+
+def check_order(slope: float, intercept: float) -> None:
+    """Refuse a line that orders no outcomes."""
+    _validate.nonnegative("slope", slope)
+    if not (0 <= intercept < 1 and slope < _LARGEST_WEIGHT):
+        raise InvalidInputError(
+            "intercept must be in [0, 1) and slope finite, got "
+            f"intercept={intercept!r}, slope={slope!r}"
         )
 
 

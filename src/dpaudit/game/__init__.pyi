@@ -36,6 +36,7 @@ from dpaudit.game.rules import OneRun as OneRun
 from dpaudit.game.rules import RandomHalf as RandomHalf
 from dpaudit.game.rules import Ranking as Ranking
 from dpaudit.game.rules import Rules as Rules
+from dpaudit.game.rules import RunByRun as RunByRun
 from dpaudit.game.rules import SeparateRuns as SeparateRuns
 from dpaudit.game.rules import WeightClasses as WeightClasses
 from dpaudit.game.scores import audit_scores as audit_scores

@@ -1,4 +1,4 @@
-"""Privacy guarantees: pure, approximate and Gaussian DP, privacy curves, adjacency.
+"""Privacy guarantees: pure, approximate, Gaussian, Renyi and zero-concentrated DP.
 
 A guarantee limits the effect of changing one record, and there are three kinds of
 change (``Adjacency``). The epsilon of a mechanism differs between them, so a guarantee
@@ -6,10 +6,10 @@ carries its adjacency and an audit must play the corresponding game.
 
 Every guarantee has the same methods: the delta it implies at an epsilon (``delta_at``),
 the epsilon at a delta (``epsilon_at``), the smallest possible false-positive rate at a
-given power (``complement_inverse``, and ``complement_inverses`` for many), and the
-(epsilon, delta) pairs at which to test it (``points``). Results are rounded so that the
-claim gets weaker: deltas and epsilons up, false-positive rates down. A test built on
-them rejects slightly less.
+given power (``complement_inverse``, and ``complement_inverses`` for many), the pairs
+(epsilon, delta) at which to test it (``points``), and lines above the probability of an
+event (``event_lines``). Results are rounded so that the claim gets weaker: deltas and
+epsilons up, false-positive rates down. A test built on them rejects slightly less.
 
 ``PrivacyCurve`` is a whole curve, given by finitely many known pairs: "the mechanism is
 (epsilons[j], deltas[j])-DP for every j". The pairs may come from an accountant or from
@@ -18,7 +18,8 @@ the smallest delta of any mechanism is convex in ``e^epsilon``, so every subset 
 valid curve is a valid curve, only weaker.
 
 Reference: the geometry is in ``lines``; Doroshenko et al., "Connect the dots",
-https://arxiv.org/abs/2207.04380, show that the chords are attained.
+https://arxiv.org/abs/2207.04380, show that the chords are attained. What Renyi
+divergences imply is in ``renyi``.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy import gaussian, lines
+from dpaudit.privacy import gaussian, lines, renyi
 
 __all__ = [
     "Adjacency",
@@ -41,6 +42,8 @@ __all__ = [
     "Guarantee",
     "PrivacyCurve",
     "PureDP",
+    "RenyiDP",
+    "ZeroConcentratedDP",
     "rounded_up",
 ]
 
@@ -138,6 +141,10 @@ class ApproxDP:
         """Return the epsilons and deltas at which to test the claim."""
         return np.array([self.epsilon]), np.array([self.delta])
 
+    def event_lines(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return slopes and intercepts of lines above the probability of an event."""
+        return lines.event_lines(*self.points())
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +193,10 @@ class PureDP:
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the epsilons and deltas at which to test the claim."""
         return np.array([self.epsilon]), np.zeros(1)
+
+    def event_lines(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return slopes and intercepts of lines above the probability of an event."""
+        return lines.event_lines(*self.points())
 
     def _approx(self) -> ApproxDP:
         return ApproxDP(epsilon=self.epsilon, delta=0.0, adjacency=self.adjacency)
@@ -254,6 +265,10 @@ class GaussianDP:
             return np.zeros(1), np.zeros(1)
         epsilons = np.linspace(0.0, self.epsilon_at(1e-100), 400)
         return epsilons, self._deltas(epsilons)
+
+    def event_lines(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return slopes and intercepts of lines above the probability of an event."""
+        return lines.event_lines(*self.points())
 
     def _deltas(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.mu == 0:
@@ -358,8 +373,184 @@ class PrivacyCurve:
         """Return the epsilons and deltas at which to test the claim."""
         return self.epsilons, self.deltas
 
+    def event_lines(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return slopes and intercepts of lines above the probability of an event."""
+        return lines.event_lines(*self.points())
+
     def _pairs(self) -> tuple[list[float], list[float]]:
         return self.epsilons.tolist(), self.deltas.tolist()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RenyiDP:
+    """Renyi divergences of order orders[j] are at most epsilons[j], both ways.
+
+    Attributes:
+        orders: Strictly increasing, finite, above 1; read-only.
+        epsilons: One for each order, zero or more; read-only.
+        adjacency: Which data sets are neighbours.
+
+    Example:
+        >>> claim = RenyiDP(orders=np.array([2.0, 8.0]), epsilons=np.array([1.0, 4.0]))
+        >>> print(claim)
+        Renyi DP at 2 orders, from (order 2, epsilon 1) to (order 8, epsilon 4)
+        >>> round(claim.epsilon_at(1e-5), 3)
+        5.214
+    """
+
+    orders: NDArray[np.float64]
+    epsilons: NDArray[np.float64]
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    kind: ClassVar = "renyi"
+
+    def __post_init__(self) -> None:
+        _validate.kind("adjacency", self.adjacency, Adjacency)
+        for name in ("orders", "epsilons"):
+            object.__setattr__(self, name, _vector(name, getattr(self, name)))
+        if len(self.orders) != len(self.epsilons):
+            raise InvalidInputError(
+                "epsilons must be as many as orders, got "
+                f"{len(self.epsilons)} epsilons for {len(self.orders)} orders"
+            )
+        if not (
+            self.orders[0] > 1
+            and np.isfinite(self.orders[-1])
+            and (np.diff(self.orders) > 0).all()
+        ):
+            raise InvalidInputError(
+                "orders must be finite, above 1 and strictly increasing, "
+                f"got orders={self.orders!r}"
+            )
+        if not (np.isfinite(self.epsilons).all() and (self.epsilons >= 0).all()):
+            raise InvalidInputError(
+                f"epsilons must be finite and >= 0, got epsilons={self.epsilons!r}"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RenyiDP):
+            return NotImplemented
+        return (
+            np.array_equal(self.orders, other.orders)
+            and np.array_equal(self.epsilons, other.epsilons)
+            and self.adjacency == other.adjacency
+        )
+
+    def __hash__(self) -> int:
+        epsilons = self.epsilons + 0.0
+        return hash((self.orders.tobytes(), epsilons.tobytes(), self.adjacency))
+
+    def __str__(self) -> str:
+        (first, last), (one, other) = self.orders[[0, -1]], self.epsilons[[0, -1]]
+        return (
+            f"Renyi DP at {len(self.orders)} orders, from (order {first:g}, epsilon "
+            f"{one:g}) to (order {last:g}, epsilon {other:g})"
+        )
+
+    def delta_at(self, epsilon: float) -> float:
+        """Return a delta at which the claim implies this epsilon."""
+        _validate.nonnegative("epsilon", epsilon)
+        return float(renyi.deltas(self.orders, self.epsilons, np.array([epsilon]))[0])
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the smallest epsilon at this delta, rounded up; infinity if none."""
+        _validate.probability("delta", delta)
+        if delta == 0:
+            return inf if self.epsilons.any() else 0.0
+        return lines.smallest_epsilon(self.delta_at, delta, largest=self._end(delta))
+
+    def complement_inverse(self, probability: float) -> float:
+        """Return the smallest false-positive rate of a test with this power."""
+        return lines.complement_inverse(*self.points(), probability)
+
+    def complement_inverses(self) -> lines.Rates:
+        """Return a vectorised ``complement_inverse``, prepared once."""
+        return lines.complement_inverses(*self.points())
+
+    def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the epsilons and deltas at which to test the claim.
+
+        400 epsilons, evenly spaced from 0 to where delta is 1e-100.
+        """
+        if not self.epsilons.any():
+            return np.zeros(1), np.zeros(1)
+        epsilons = np.linspace(0.0, self._end(1e-100), 400)
+        return epsilons, rounded_up(renyi.deltas(self.orders, self.epsilons, epsilons))
+
+    def event_lines(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return slopes and intercepts of lines above the probability of an event.
+
+        They are those of single events, below the ones that the deltas imply.
+        """
+        if not self.epsilons.any():
+            return lines.event_lines(*self.points())
+        return renyi.event_lines(self.orders, self.epsilons)
+
+    def _end(self, delta: float) -> float:
+        """Return an epsilon at which delta is at most this."""
+        ends = self.epsilons - np.log(delta) / (self.orders - 1)
+        return float(ends.min()) * (1 + 1e-9) + 1e-9
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroConcentratedDP:
+    """rho-zero-concentrated DP: all Renyi divergences are at most rho times the order.
+
+    Attributes:
+        rho: Largest ratio of divergence and order.
+        adjacency: Which data sets are neighbours.
+
+    Example:
+        >>> print(ZeroConcentratedDP(rho=0.5))
+        (rho = 0.5)-zCDP
+        >>> round(ZeroConcentratedDP(rho=0.5).epsilon_at(1e-5), 3)
+        4.729
+    """
+
+    rho: float
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    kind: ClassVar = "zcdp"
+
+    def __post_init__(self) -> None:
+        _validate.nonnegative("rho", self.rho)
+        _validate.kind("adjacency", self.adjacency, Adjacency)
+
+    def __str__(self) -> str:
+        return f"(rho = {self.rho:g})-zCDP"
+
+    def delta_at(self, epsilon: float) -> float:
+        """Return a delta at which the claim implies this epsilon."""
+        return self._renyi().delta_at(epsilon)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the smallest epsilon at this delta, rounded up; infinity if none."""
+        return self._renyi().epsilon_at(delta)
+
+    def complement_inverse(self, probability: float) -> float:
+        """Return the smallest false-positive rate of a test with this power."""
+        return self._renyi().complement_inverse(probability)
+
+    def complement_inverses(self) -> lines.Rates:
+        """Return a vectorised ``complement_inverse``, prepared once."""
+        return self._renyi().complement_inverses()
+
+    def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the epsilons and deltas at which to test the claim."""
+        return self._renyi().points()
+
+    def event_lines(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return slopes and intercepts of lines above the probability of an event."""
+        return self._renyi().event_lines()
+
+    def _renyi(self) -> RenyiDP:
+        return RenyiDP(
+            orders=renyi.ORDERS,
+            epsilons=self.rho * renyi.ORDERS,
+            adjacency=self.adjacency,
+        )
 
 
 def rounded_up(deltas: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -378,4 +569,6 @@ def _vector(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
     return vector
 
 
-Guarantee: TypeAlias = PureDP | ApproxDP | GaussianDP | PrivacyCurve
+Guarantee: TypeAlias = (
+    PureDP | ApproxDP | GaussianDP | PrivacyCurve | RenyiDP | ZeroConcentratedDP
+)

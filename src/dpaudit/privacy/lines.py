@@ -32,6 +32,7 @@ __all__ = [
     "delta_between",
     "delta_of",
     "epsilon_at",
+    "event_lines",
     "smallest_epsilon",
 ]
 
@@ -112,6 +113,19 @@ def complement_inverses(
         return np.asarray(np.maximum(np.maximum(low, high), 0.0) + 0.0)  # not -0.0
 
     return rates
+
+
+def event_lines(
+    epsilons: NDArray[np.float64], deltas: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return slopes and intercepts of lines ``1 - f`` lies below, two for each pair.
+
+    An event with probability ``x`` on one of two neighbours has at most ``1 - f(x)`` on
+    the other.
+    """
+    shallow = np.exp(-epsilons)
+    slopes = np.concatenate([np.exp(np.minimum(epsilons, 700.0)), shallow])
+    return slopes, np.concatenate([deltas, 1 - shallow * (1 - deltas)])
 
 
 def smallest_epsilon(

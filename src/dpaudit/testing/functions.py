@@ -1,13 +1,18 @@
 """Audit a function: does it leak more than it claims?
 
-A function of one value is called many times. A coin flip for each call decides whether
-it gets ``x`` or ``y``; all calls together are one run of a mechanism with one record
-per call, and every record is as private as one call. So the exact one-run bound applies
-to the number of coins that a guesser names from the outputs. For a function of a data
-set, the coin decides about one record of it, each call is a run of its own, and the
-runs are judged as in classic auditing. So are the calls of any function that claims a
-delta above 0: one run may leak everything at once with probability delta; calls that
-share nothing cannot.
+A function is called many times. A coin flip for each call decides whether it gets
+``x`` or ``y``, and a guesser names coins from the outputs. Which test is used depends
+on the claim.
+
+- *Pure claims, functions of one value*: all calls together are one run of a mechanism
+  with one record per call, and every record is as private as one call. So the exact
+  one-run bound applies to a fixed number of guesses. It assumes nothing.
+- *Pure claims, functions of a data set*: the coin decides about one record of it, and
+  each call is a run of its own, as in classic auditing.
+- *All other claims* (delta above 0, zCDP, Renyi, Gaussian, curves): one run may leak
+  everything at once with probability delta; calls that share nothing cannot. So each
+  call is a run of its own, whose output alone decides whether it is guessed, and the
+  whole claim is tested at once (``bounds/whole_claim.py``).
 
 First the guesser is learned, on calls with separate coins: see ``guessers.py``. Then
 everything is fixed (the guesser, the numbers of calls and guesses), then the coins of
@@ -34,7 +39,6 @@ from dpaudit.explanation import verdict as verdict_sentence
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.findings import Status
-from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import judge_once, transcript_digest
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result, effect_seen, judge
@@ -91,8 +95,8 @@ class FunctionResult:
         audit: Verdict and lower bound.
         transcript: Every guess, for the record.
         guesser: The kind of guesser, a key of ``LEARNERS``.
-        calls: How many calls were learned from; ``Calls(calls=...)`` with this number
-            and the same key repeats the audit.
+        calls: How many calls were audited; ``Calls(calls=...)`` with this number and
+            the same key repeats the audit.
         detectable_epsilon: The epsilon of the least planted leak that the audit would
             detect with probability 0.9: in a copy that reveals its input in one place
             of its output, as randomised response does.
@@ -147,10 +151,10 @@ class FunctionResult:
 
     def evidence(self) -> str:
         """Return in a sentence how many guesses were correct, and their features."""
-        design, (right, _) = self.audit.design, self.audit.reading.correct_and_guesses()
+        right, made = self.audit.reading.correct_and_guesses()
         return (
-            f"Of {design.guesses} guesses about {design.canaries} calls {right} were "
-            f"correct, made from {FEATURES_USED[self.guesser]}."
+            f"Of {made} guesses about {self.calls} calls {right} were correct, made "
+            f"from {FEATURES_USED[self.guesser]}."
         )
 
     def strength(self) -> str:
@@ -221,8 +225,6 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         claim=claim,
         delta=_delta(claim),
         alpha=alpha,
-        # At delta = 0 both bounds are equal. With delta > 0 one run could leak
-        # everything at once with probability delta; calls that share nothing cannot.
         separate=isinstance(neighbours, OneRecord) or _delta(claim) > 0,
         must_catch=must_catch,
     )
@@ -236,12 +238,12 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         table, bits = calibrate(calling, budget, aim, key)
         _must_see(table, aim)
         choice, places, scorer = _learn(table, bits, aim)
-        referee = Referee(_design(choice, aim, calls=len(table)), key)
+        referee = Referee(_design(choice, aim, learned=len(table)), key)
         coins = Coins(key=key, count=choice.canaries).bits()
         outputs = _outputs(calling, coins, key, widths=table.widths, places=places)
-    scores = graded(scorer.scores(outputs))
+    scores = scorer.scores(outputs)
     not_seen = unseen(table, outputs)
-    referee.submit(*most_likely(scores, guesses=choice.guesses))
+    referee.submit(*choice.guesses(scores))
     transcript = referee.close()
     judge_once(key, referee.commitment, referee.design, transcript_digest(transcript))
     audit = judge(
@@ -249,13 +251,13 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         design=referee.design,
         commitment=referee.commitment,
         not_exercised=(f"other {neighbours}", *not_seen),
-        scores=ScoreSummary.of(scores, coins),
+        scores=ScoreSummary.of(graded(scores), coins),
     )
     return FunctionResult(
         audit=audit,
         transcript=transcript,
         guesser=choice.name,
-        calls=len(table),
+        calls=choice.canaries,
         detectable_epsilon=choice.detectable_epsilon,
         unseen=not_seen,
     )
@@ -300,15 +302,25 @@ def _learn(
     table: FeatureTable, bits: Bits, aim: Aim
 ) -> tuple[Choice, SelectedFeatures, Scorer]:
     """Choose a kind of guesser by held-out calls; learn it on all of them."""
-    parts = [_Part.of(table, bits, part) for part in _judged(table)]
+    judged = _in_two(table) if aim.whole else _judged(table)
+    parts = [_Part.of(table, bits, part) for part in judged]
     learned = [(name, _held_out(parts, LEARNERS[name])) for name in LEARNERS]
     scores = {name: held for name, held in learned if held is not None}
-    judged = len(next(iter(scores.values())))
-    choice = choose(scores, bits[-judged:], calls=len(table), aim=aim)
+    held_out = bits[np.concatenate(judged)]
+    choice = choose(scores, held_out, calls=aim.audited(len(table)), aim=aim)
     places = most_informative(table, bits, np.arange(len(table)))
     scorer = LEARNERS[choice.name](narrow(table, places), bits)
     assert scorer is not None  # fewer calls were enough to learn it
     return choice, places, scorer
+
+
+def _in_two(table: FeatureTable) -> list[NDArray[np.int64]]:
+    """Return parts of which each evaluates guessers learned on the others; all do.
+
+    Events may be rare, so no call is left out.
+    """
+    many = len(table) > _MOST_CALLS_CROSS_VALIDATED
+    return np.array_split(np.arange(len(table)), 2 if many else _PARTS)
 
 
 def _judged(table: FeatureTable) -> list[NDArray[np.int64]]:
@@ -345,17 +357,17 @@ def _held_out(parts: list[_Part], learner: Learner) -> NDArray[np.float64] | Non
     return np.concatenate(held_out)
 
 
-def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:
+def _design(choice: Choice, aim: Aim, *, learned: int) -> Design:
     return Design(
         canaries=choice.canaries,
-        rules=aim.rules(choice.guesses),
+        rules=choice.rules,
         claim=aim.claim,
-        delta=aim.delta,
+        delta=choice.delta,
         alpha=aim.alpha,
         setting=Setting(
             notes={
                 "guesser": choice.name,
-                "calls_learned_from": calls,
+                "calls_learned_from": learned,
                 "detectable_epsilon": choice.detectable_epsilon,
             }
         ),

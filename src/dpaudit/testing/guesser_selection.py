@@ -18,6 +18,11 @@ claim most clearly is chosen; if none is, the pair that is expected to give the 
 bound. Accuracies are taken at a lower quantile given the held-out calls, so that a few
 lucky guesses do not decide.
 
+A claim with a delta above 0, or a whole curve, is tested by an event instead
+(``events.py``): its number of guesses is not fixed. Guessers that compare calls with
+each other have no events of single calls; if one of them is the best, calls share
+something, and it is judged by a fixed number of guesses.
+
 An audit that could not refute the claim even if every guess were correct is a test that
 cannot fail; it is refused. What it can detect is known beforehand: if a copy of the
 mechanism reveals its input as randomised response of some epsilon does, each guess is
@@ -26,7 +31,7 @@ correct with probability ``e^epsilon / (1 + e^epsilon)``, independently.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, exp, inf, log, log1p, sqrt
 from time import perf_counter
 from typing import TypeAlias, assert_never, final
@@ -41,10 +46,18 @@ from dpaudit.bounds.power import detectable_accuracy
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.coins import Key
-from dpaudit.game.rules import OneRun, SeparateRuns
+from dpaudit.game.guessers import most_likely
+from dpaudit.game.rules import OneRun, Rules, SeparateRuns
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling
+from dpaudit.testing.events import (
+    DOUBTS,
+    Event,
+    choose_event,
+    detectable_epsilon,
+    least_calls,
+)
 from dpaudit.testing.features import WIDEST, Bits, FeatureTable, OutputFeatures, collect
 
 __all__ = [
@@ -69,7 +82,9 @@ _NUMBERS_TRIED = 24  # numbers of guesses that are tried
 _SHORTLIST = 60  # most promising options, for which the p-value is computed
 _BOUNDS_COMPUTED = 5  # options for which the bound itself is computed
 _MOST_CALLS = 50_000  # calls to learn from, and again as many to audit
-_SHARE_OF_TIME = 0.35  # for the calls to learn from; as much for the audit's calls
+_SHARE_OF_TIME = 0.7  # for all calls
+_AUDITED_PER_LEARNED = 2  # calls of a test by an event; it is learned from fewer
+_ACROSS_CALLS = ("steps",)  # guessers that compare calls with each other
 # Values (calls times places) to learn from: per second of the budget, and in all, as
 # they are held in memory.
 _VALUES_PER_SECOND = 500_000
@@ -117,6 +132,20 @@ class Aim:
         return (SeparateRuns if self.separate else OneRun)(guesses=guesses)
 
     @property
+    def whole(self) -> bool:
+        """Whether the whole claim is tested by an event: if it is not pure."""
+        return bool(self.claim.points()[1].max() > 0)
+
+    @property
+    def learned(self) -> float:
+        """The share of all calls that are learned from."""
+        return 1 / (1 + (_AUDITED_PER_LEARNED if self.whole else 1))
+
+    def audited(self, learned: int) -> int:
+        """Return how many calls are audited if so many are learned from."""
+        return learned * (_AUDITED_PER_LEARNED if self.whole else 1)
+
+    @property
     def bound(self) -> GameBound[Counts]:
         """The bound for these rules."""
         return self.rules(1).bound()
@@ -127,6 +156,10 @@ class Aim:
 
     def detectable_epsilon(self, *, canaries: int, guesses: int) -> float | None:
         """Return the epsilon of the least detectable planted leak; None if none is."""
+        if self.whole:
+            return detectable_epsilon(
+                self.claim, calls=canaries, alpha=self.alpha, power=_POWER
+            )
         return _caught(self, canaries, guesses)
 
 
@@ -164,7 +197,8 @@ class Calls:
     """A budget of calls, however long they take: for an audit that can be repeated.
 
     Attributes:
-        calls: How many calls are audited; as many again are learned from.
+        calls: How many calls are audited; as many again are learned from, or half as
+            many if the claim is not pure.
     """
 
     calls: int
@@ -184,7 +218,8 @@ def calibrate(
     rng = key.generator("calibration", 0)
     match budget:
         case Calls(calls=calls):
-            bits = key.generator("calibration coins", 0).integers(0, 2, calls)
+            learned = round(calls * aim.learned / (1 - aim.learned))
+            bits = key.generator("calibration coins", 0).integers(0, 2, learned)
             return collect(_held(calling, bits, rng)), bits
         case Seconds(seconds=seconds):
             bits = key.generator("calibration coins", 0).integers(0, 2, _MOST_CALLS)
@@ -234,6 +269,7 @@ def _timed(
     rows: list[OutputFeatures] = []
     values = min(_VALUES_PER_SECOND * seconds, _MOST_VALUES)
     start, batch, least, width = perf_counter(), 1, _least_calls(aim), 1
+    share = _SHARE_OF_TIME * aim.learned
     while len(rows) < min(len(bits), max(least, values // _worth(width))):
         new = calling.run(bits[len(rows) : len(rows) + batch], rng)
         rows += new
@@ -241,16 +277,16 @@ def _timed(
         _must_fit(max(least, len(rows)), width)
         spent = perf_counter() - start
         rate = len(rows) / max(spent, 1e-9)
-        if len(rows) >= least and spent >= _SHARE_OF_TIME * seconds:
+        if len(rows) >= least and spent >= share * seconds:
             break
         if len(rows) < least and spent >= max(_OVERTIME * seconds, _LEAST_OVERTIME):
             raise InvalidRunError(
-                f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
-                "them to be able to fail; allow about seconds="
-                f"{ceil(least / rate / _SHARE_OF_TIME)}"
+                f"one call takes {1 / rate:.2g} s, and the test needs "
+                f"{round(least / aim.learned)} of them to be able to fail; allow about "
+                f"seconds={ceil(least / rate / share)}"
             )
         # Half of the calls that still fit, so that no batch overruns the time by much.
-        fits = int(rate * (_SHARE_OF_TIME * seconds - spent) / 2)
+        fits = int(rate * (share * seconds - spent) / 2)
         batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
         batch = min(batch, max(1, int(max(least, values // _worth(width))) - len(rows)))
     return rows
@@ -262,34 +298,61 @@ def _worth(width: int) -> float:
 
 
 def _least_calls(aim: Aim) -> int:
-    """Return how many calls can refute the claim and detect the required leak."""
-    epsilon = float(aim.claim.points()[0].max())
-    calls = max(60, ceil(-_SPARE_CALLS * log(aim.alpha) / log1p(exp(-epsilon))))
+    """Return from how many calls to learn so that the audit can fail.
+
+    Its calls then refute the claim if they are guessed well, and detect the required
+    leak.
+    """
+    calls = max(60, ceil(_SPARE_CALLS * _refuting(aim) / aim.audited(1)))
     while aim.must_catch is not None and calls < _MOST_CALLS:
-        detectable = aim.detectable_epsilon(canaries=calls, guesses=calls)
+        audited = aim.audited(calls)
+        detectable = aim.detectable_epsilon(canaries=audited, guesses=audited)
         if detectable is not None and detectable <= aim.must_catch:
             break
         calls += ceil(calls / 4)
     return min(_MOST_CALLS, calls)
 
 
+def _refuting(aim: Aim) -> float:
+    """Return how many calls refute the claim if every guess is correct."""
+    if aim.whole:
+        return least_calls(aim.claim, alpha=aim.alpha)
+    epsilon = float(aim.claim.points()[0].max())
+    return -log(aim.alpha) / log1p(exp(-epsilon))
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """The guesser, number of calls and number of guesses of an audit.
+    """The guesser, the number of calls and the rules of an audit.
 
     Attributes:
         name: The kind of guesser.
         canaries: How many calls will be audited.
-        guesses: How many of them will be guessed.
+        rules: The rules by which they are guessed and judged.
+        delta: The delta of the lower bound.
         detectable_epsilon: The epsilon of the least planted leak that would be
             detected.
+        event: Which calls are guessed; None for a fixed number, the most confident.
     """
 
     name: str
     canaries: int
-    guesses: int
+    rules: Rules
+    delta: float
     detectable_epsilon: float
+    event: Event | None = None
+
+    def guesses(
+        self, scores: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        """Return the calls that are guessed, and the guesses."""
+        if self.event is None:
+            made = self.rules.max_guesses(self.canaries)
+            return most_likely(graded(scores), guesses=made)
+        guess = self.event.guesses(scores)
+        index = np.flatnonzero(guess)
+        return index, guess[index]
 
 
 @final
@@ -314,7 +377,7 @@ def choose(
     calls: int,
     aim: Aim,
 ) -> Choice:
-    """Fix guesser, canaries and guesses.
+    """Fix guesser, canaries and rules.
 
     Args:
         held_out: For each kind of guesser its scores of held-out calls.
@@ -326,6 +389,20 @@ def choose(
         InvalidRunError: There are too few calls to refute the claim, or to detect the
             required leak.
     """
+    if aim.whole:
+        detectable = aim.detectable_epsilon(canaries=calls, guesses=calls)
+        if detectable is None or detectable > (aim.must_catch or inf):
+            raise InvalidRunError(_too_few(calls, aim))
+        event = _event(held_out, bits, calls=calls, aim=aim)
+        if event is not None:
+            return Choice(
+                name=event.name,
+                canaries=calls,
+                rules=event.rules,
+                delta=event.delta_of(aim.claim),
+                detectable_epsilon=detectable,
+                event=event,
+            )
     options = [
         option
         for name, scores in held_out.items()
@@ -339,10 +416,26 @@ def choose(
             return Choice(
                 name=option.name,
                 canaries=option.canaries,
-                guesses=option.guesses,
+                rules=aim.rules(option.guesses),
+                delta=aim.delta,
                 detectable_epsilon=detectable,
             )
     raise InvalidRunError(_too_few(calls, aim))
+
+
+def _event(
+    held_out: Mapping[str, NDArray[np.float64]], bits: Bits, *, calls: int, aim: Aim
+) -> Event | None:
+    """Return the event to test; None if only guessers across calls find anything."""
+    single = {k: v for k, v in held_out.items() if k not in _ACROSS_CALLS}
+    choose = partial(
+        choose_event, bits=bits, claim=aim.claim, calls=calls, alpha=aim.alpha
+    )
+    clear = choose(single, doubts=DOUBTS[:1])
+    across = {k: v for k, v in held_out.items() if k in _ACROSS_CALLS}
+    if clear.growth <= 0 and across and choose(across, doubts=DOUBTS[:1]).growth > 0:
+        return None
+    return choose(single)
 
 
 def _options(

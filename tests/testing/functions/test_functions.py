@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit import ApproxDP, OneRun, PureDP, SeparateRuns
+from dpaudit import ApproxDP, OneRun, PureDP, RunByRun, SeparateRuns
 from dpaudit.bounds import Counts, judge_claim
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.result import judge
@@ -201,9 +201,13 @@ def test_that_runs_are_independent_is_registered_where_it_is_assumed():
         "one run": audit(response),
     }
     rules = {name: type(r.audit.design.rules) for name, r in found.items()}
-    assert rules == {"runs": SeparateRuns, "records": SeparateRuns, "one run": OneRun}
+    assert rules == {"runs": RunByRun, "records": SeparateRuns, "one run": OneRun}
     methods = {name: r.audit.bound.method for name, r in found.items()}
-    assert methods == {"runs": "separate", "records": "separate", "one run": "exact"}
+    assert methods == {
+        "runs": "whole claim",
+        "records": "separate",
+        "one run": "exact",
+    }
 
 
 def test_delta_is_covered_by_the_claim():
@@ -220,7 +224,7 @@ def test_delta_is_covered_by_the_claim():
         for delta in (0.1, 0.001)
     ]
     assert [result.refuted for result in found] == [False, True]
-    assert {result.audit.bound.method for result in found} == {"separate"}
+    assert {result.audit.bound.method for result in found} == {"whole claim"}
 
 
 def test_outputs_of_all_lengths_are_read():

@@ -8,6 +8,7 @@ One run: all guesses at once, nothing revealed before.
 
 - ``OneRun``: a fixed number of guesses, or as many as the output leads to.
 - ``SeparateRuns``: a fixed number of guesses, and a separate run for every canary.
+- ``RunByRun``: a separate run for every canary, each of which decides its own guess.
 - ``Ranking``: a fixed number of guesses, ordered by confidence; the bound looks at
   increasing numbers of the best.
 - ``RandomHalf``: a fixed number of guesses, all "included", if a random half was
@@ -33,7 +34,9 @@ from dpaudit.game.rules.equal import (
     OneRun,
     RandomHalf,
     Ranking,
+    RunByRun,
     SeparateRuns,
+    Sides,
 )
 from dpaudit.game.rules.sequential import AdaptiveBets, AdaptiveRounds
 from dpaudit.game.rules.slots import (
@@ -59,7 +62,9 @@ __all__ = [
     "RandomHalf",
     "Ranking",
     "Rules",
+    "RunByRun",
     "SeparateRuns",
+    "Sides",
     "Slots",
     "TableScoring",
     "WeightClasses",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import final
 
 import numpy as np
@@ -16,11 +17,14 @@ from dpaudit.bounds.ranked import RankedBound
 from dpaudit.bounds.readings import (
     Counts,
     CountsAsMade,
+    EventCounts,
     HalfCounts,
     Ranked,
     Reading,
+    check_order,
 )
 from dpaudit.bounds.steinke import SteinkeBound
+from dpaudit.bounds.whole_claim import WholeClaimBound
 from dpaudit.errors import InvalidInputError, InvalidRunError
 from dpaudit.game.rules.base import Rules, right_guesses
 from dpaudit.game.rules.table_scoring import Played
@@ -31,7 +35,9 @@ __all__ = [
     "OneRun",
     "RandomHalf",
     "Ranking",
+    "RunByRun",
     "SeparateRuns",
+    "Sides",
 ]
 
 
@@ -216,6 +222,125 @@ class SeparateRuns(EqualGuesses):
     def runs(self, canaries: int) -> int:
         """Return the number of canaries."""
         return canaries
+
+
+def _made_and_correct(reading: Reading) -> tuple[int, int]:
+    correct, made = reading.correct_and_guesses()
+    return made, correct
+
+
+class Sides(StrEnum):
+    """Which coins a guesser may guess."""
+
+    BOTH = "both"
+    INCLUDED = "included"
+    EXCLUDED = "excluded"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunByRun(Unstaked):
+    """Every canary has its own run, whose output alone decides about its guess.
+
+    Whether and what is guessed after a run is a function of that run's output, fixed
+    before the runs: an event. The number of guesses is not fixed, and the whole claim
+    is tested at once (``dpaudit.bounds.whole_claim``).
+
+    Attributes:
+        slope: The slope of the line that orders outcomes: ``correct - slope wrong``.
+        intercept: Where that line begins, as a share of the canaries.
+        sides: Which coins may be guessed.
+
+    Example:
+        >>> RunByRun(slope=2.7, intercept=0.0).bound().method
+        'whole claim'
+    """
+
+    slope: float
+    intercept: float
+    sides: Sides = Sides.BOTH
+
+    kind = "run-by-run"
+    reads = EventCounts
+    adaptive = False
+
+    def __post_init__(self) -> None:
+        check_order(self.slope, self.intercept)
+        _validate.kind("sides", self.sides, Sides)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the number of guesses is fixed before the runs: it is not."""
+        return False
+
+    def max_guesses(self, canaries: int) -> int:
+        """Return the number of canaries."""
+        return canaries
+
+    def runs(self, canaries: int) -> int:
+        """Return the number of canaries."""
+        return canaries
+
+    def stakes(
+        self, guess: NDArray[np.int8], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        """Return ones; refuse guesses of a coin that may not be guessed."""
+        if not self._allowed(guess):
+            raise InvalidRunError(
+                f'only "{self.sides}" may be guessed (sides), and another guess was '
+                "made"
+            )
+        return Unstaked.stakes(self, guess, stake)
+
+    def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
+        """Return whether a record's guesses are allowed and its stakes are ones."""
+        return self._allowed(guess) and Unstaked.are_stakes(self, guess, stake)
+
+    def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many of the first n guesses are "included"."""
+        match self.sides:
+            case Sides.INCLUDED:
+                return guesses
+            case Sides.EXCLUDED:
+                return np.zeros_like(guesses)
+        return Unstaked.from_top(self, guesses)
+
+    def bound(self) -> AnyBound:
+        """Return the bound that tests the whole claim."""
+        return WholeClaimBound()
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return the numbers of correct and of wrong guesses."""
+        right = right_guesses(played)
+        return self._counts(len(right), int(right.sum()), canaries)
+
+    def reading_from_counts(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return the counts if every canary was guessed."""
+        return self._counts(canaries, right[-1], canaries)
+
+    def check_reading(self, reading: Reading) -> None:
+        """Refuse a reading whose outcomes are ordered otherwise."""
+        if reading != self._counts(*_made_and_correct(reading), reading.canaries):
+            raise InvalidRunError(
+                "the rules fix slope, intercept and sides before the runs, and the "
+                f"reading has others: {reading}"
+            )
+
+    def _allowed(self, guess: NDArray[np.int8]) -> bool:
+        return not (
+            (self.sides is Sides.INCLUDED and (guess < 0).any())
+            or (self.sides is Sides.EXCLUDED and (guess > 0).any())
+        )
+
+    def _counts(self, made: int, correct: int, canaries: int) -> Reading:
+        return EventCounts(
+            canaries=canaries,
+            correct=correct,
+            wrong=made - correct,
+            slope=self.slope,
+            intercept=self.intercept,
+            one_sided=self.sides is not Sides.BOTH,
+        )
 
 
 @final
