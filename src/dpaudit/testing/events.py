@@ -33,12 +33,20 @@ from dpaudit.stats.event_test import Line, signed_deviance
 from dpaudit.stats.search import least_yes
 from dpaudit.testing.features import Bits
 
-__all__ = ["DOUBTS", "Event", "choose_event", "detectable_epsilon", "least_calls"]
+__all__ = [
+    "DOUBTS",
+    "Event",
+    "choose_event",
+    "detectable_epsilon",
+    "divergence",
+    "least_calls",
+]
 
 _ALLOWANCE = 0.8  # of alpha: the p-value exceeds the binomial tail by up to a tenth
 DOUBTS = (0.02, 0.1, 0.3)
 _THRESHOLDS = 32  # that are tried for each kind of guesser
 _RAREST = 10  # calls that reach the highest of them
+_LOWEST = -1e308  # threshold that every score reaches
 # Log-likelihood ratio if all guesses of an event were correct, in units of log alpha:
 # with less the test could hardly fail.
 _LEAST_SURPRISING = 2.0
@@ -147,7 +155,7 @@ class _Candidate:
         v, w, n = self.correct, self.wrong, calls
         low = float(special.betaincinv(v + 0.5, n - v + 0.5, doubt))
         high = float(special.betaincinv(w + 0.5, n - w + 0.5, 1 - doubt))
-        growth, line = _growth(low, high, claim, one_sided=self.one_sided)
+        growth, line = divergence(low, high, claim, one_sided=self.one_sided)
         return Event(
             name=self.name,
             up=self.up,
@@ -165,7 +173,7 @@ class _Candidate:
         made = (self.correct + self.wrong) / calls
         if not made:
             return False
-        growth, _ = _growth(made, 0.0, claim, one_sided=self.one_sided)
+        growth, _ = divergence(made, 0.0, claim, one_sided=self.one_sided)
         return audited * growth >= -_LEAST_SURPRISING * log(alpha)
 
 
@@ -215,7 +223,7 @@ def _always(name: str, claim: Guarantee) -> Event:
     """Return the event of all outputs, for functions that show no difference."""
     line = event_limit(claim, one_sided=True).tangent(0.5)
     return Event(
-        name=name, up=-inf, down=inf, line=line, growth=-inf, correct=0.5, wrong=0.5
+        name=name, up=_LOWEST, down=inf, line=line, growth=-inf, correct=0.5, wrong=0.5
     )
 
 
@@ -284,7 +292,7 @@ class _Side:
         return int(np.searchsorted(-self.least, -self.least[rank], side="right")) - 1
 
 
-def _growth(
+def divergence(
     correct: float, wrong: float, claim: Guarantee, *, one_sided: bool
 ) -> tuple[float, Line]:
     """Return the signed divergence from the claim, and the line that decides it."""

@@ -4,7 +4,8 @@ A mechanism may return a number, an array, text, None, a tuple of all of them. F
 features of each output are kept: its exact value as one code, so that equal outputs and
 only those have equal codes; its kind, which is its types and shape; its numbers, one
 column for each place; its texts, likewise as codes. Columns that an output lacks hold
-NaN, or the code 0. Codes are Python's hashes: they are valid in one process only.
+NaN, or the code 0. Codes are hashes that do not depend on the process: what was learned
+in one can be used in another (``testing/nightly.py``).
 
 An output is read as soon as it is returned, by itself: the function may change it
 afterwards, and its codes do not depend on other outputs.
@@ -30,6 +31,8 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b
 from numbers import Real
 from pathlib import PurePath
 from struct import pack
@@ -278,28 +281,28 @@ def read(output: object) -> OutputFeatures:
         number = float(output)  # type: ignore[arg-type]
         name = _name(kind)
         return OutputFeatures(
-            hash(name), hash((name, pack("d", number))), (number,), ()
+            _code(name), _code(name, pack("d", number)), (number,), ()
         )
     array = _numeric(output)
     if array is not None:
         layout = f"{_name(kind)} {array.dtype}{array.shape}"
         numbers = array.ravel()[:PLACES].astype(np.float64)
-        whole = hash((layout, array.tobytes()))
+        whole = _code(layout, array.tobytes())
         beyond = max(0, array.size - PLACES)
-        return OutputFeatures(hash(layout), whole, numbers, (), left_out=beyond)
+        return OutputFeatures(_code(layout), whole, numbers, (), left_out=beyond)
     return _taken_apart(list(_leaves(output)))
 
 
 def _taken_apart(leaves: list[tuple[str, float | str]]) -> OutputFeatures:
     kinds = "/".join(name for name, _ in leaves)
     floats = [value for _, value in leaves if isinstance(value, float)]
-    texts = [(name, hash(value)) for name, value in leaves if isinstance(value, str)]
+    texts = [(name, _code(value)) for name, value in leaves if isinstance(value, str)]
     own = [code for name, code in texts if name not in _SECONDARY_TEXTS]
     aside = [code for name, code in texts if name in _SECONDARY_TEXTS]
     wide = len(floats) > WIDEST
     return OutputFeatures(
-        kind=hash(kinds),
-        whole=hash((kinds, *(_exactly(value) for _, value in leaves))),
+        kind=_code(kinds),
+        whole=_code(kinds, *(_exactly(value) for _, value in leaves)),
         numbers=np.array(floats[:PLACES]) if wide else floats,
         texts=[*own, *aside][:PLACES],
         own=min(len(own), PLACES),
@@ -310,6 +313,26 @@ def _taken_apart(leaves: list[tuple[str, float | str]]) -> OutputFeatures:
             if name.startswith(_REPR_PREFIX)
         ),
     )
+
+
+def _code(first: str, *parts: str | bytes) -> int:
+    """Return a hash of 64 bits; different values have different ones."""
+    state = _start(first)
+    if not parts:
+        return int.from_bytes(state.digest(), "little", signed=True)
+    state = state.copy()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode(errors="surrogatepass")
+        if len(parts) > 1:  # so that no two sequences of parts are one text
+            state.update(pack("q", len(data)))
+        state.update(data)
+    return int.from_bytes(state.digest(), "little", signed=True)
+
+
+@lru_cache(maxsize=4096)
+def _start(first: str) -> Any:  # noqa: ANN401 (hashlib does not export its types)
+    """Return the state after the first part: types, which recur."""
+    return blake2b(first.encode(errors="surrogatepass") + b"\0", digest_size=8)
 
 
 def _name(kind: type) -> str:
