@@ -15,6 +15,10 @@ the workers. A test that is run again because it failed (pytest-rerunfailures) f
 only if every one of its runs does, so false positives are no more frequent. They need
 not be rarer: the run gets the same key again, and a function that is seeded by it
 repeats itself.
+
+With ``--dp-audit-state=DIR`` evidence is kept from run to run instead, for each test in
+a folder of its own. Then alpha is not shared: each test ever refutes a true claim with
+probability at most ``alpha``, over all runs.
 """
 
 from __future__ import annotations
@@ -35,10 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dpaudit.game.coins import Key
-    from dpaudit.privacy.guarantees import ApproxDP, PureDP
+    from dpaudit.privacy.guarantees import Guarantee
     from dpaudit.testing.calling import Neighbours
     from dpaudit.testing.functions import FunctionResult
     from dpaudit.testing.guesser_selection import Budget
+    from dpaudit.testing.neighbours import Schema
+    from dpaudit.testing.sequential import Pair, SequentialResult
 
 _ALPHA = 0.001  # of a whole run: a suite runs at every commit, and cries wolf seldom
 _SECONDS = 2.0
@@ -81,6 +87,7 @@ class _Run:
     alpha: float
     seconds: float
     folder: Path | None
+    state: Path | None
     copies: int
     declared: dict[str, int]  # how often each test may call the fixture
     counted: int  # how often all tests to be run may
@@ -118,6 +125,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder to which the result of every audit is written as JSON",
     )
+    group.addoption(
+        "--dp-audit-state",
+        metavar="DIR",
+        help="folder in which evidence is kept from run to run "
+        "(or dp_audit_state of the configuration)",
+    )
+    parser.addini("dp_audit_state", "folder in which evidence is kept")
     parser.addini("dp_audit_alpha", "false-positive rate of a whole run")
     parser.addini("dp_audit_seconds", "about how long one audit may take")
 
@@ -134,6 +148,7 @@ def pytest_configure(config: pytest.Config) -> None:
         alpha=_number(config, "dp_audit_alpha", _ALPHA, most=0.5),
         seconds=_number(config, "dp_audit_seconds", _SECONDS, most=float("inf")),
         folder=_folder(config),
+        state=_state(config),
         copies=given.get("dp_audit_copies", 1),
         declared={},
         counted=0,
@@ -168,6 +183,25 @@ def _number(config: pytest.Config, name: str, default: float, *, most: float) ->
 def _folder(config: pytest.Config) -> Path | None:
     given = config.getoption("dp_audit_report")
     return None if given is None else config.invocation_params.dir / given
+
+
+def _state(config: pytest.Config) -> Path | None:
+    """Return the folder of evidence; it is refused with a seed.
+
+    Coins that come again would count the same evidence again.
+    """
+    given = config.getoption("dp_audit_state")
+    if config.getoption("dp_audit_seed") is not None:
+        if given is not None:
+            raise pytest.UsageError(
+                "evidence that is kept needs new coins in every run: leave out "
+                "--dp-audit-seed, or --dp-audit-state to repeat one run"
+            )
+        return None
+    if given is not None:
+        return config.invocation_params.dir.joinpath(given)
+    written = str(config.getini("dp_audit_state"))
+    return config.rootpath.joinpath(written) if written else None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -217,6 +251,11 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 def _shared(run: _Run) -> str:
+    if run.state is not None:
+        return (
+            f"dp_audit: evidence is kept in {run.state}; alpha = {run.alpha:g} for "
+            "each test over all runs"
+        )
     return f"dp_audit: {run.audits} audits share alpha = {run.alpha:g}; seed {run.seed}"
 
 
@@ -271,9 +310,12 @@ class Auditor:
         self,
         mechanism: Callable[..., object],
         *,
-        pairs: tuple[object, object],
-        epsilon: float,
-        delta: float = 0.0,
+        pairs: tuple[object, object] | Schema | Iterable[Pair],
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        mu: float | None = None,
+        claim: Guarantee | None = None,
         data: object = None,
         index: int | None = None,
         seconds: float | None = None,
@@ -281,16 +323,23 @@ class Auditor:
         must_catch: float | None = None,
         raising: Iterable[type[Exception]] = (),
         allow_unseen: bool = False,
-    ) -> FunctionResult:
+    ) -> FunctionResult | SequentialResult:
         """Audit a function and fail the test if its claim is refuted.
+
+        Give one claim: ``epsilon``, perhaps with ``delta``, or ``rho``, ``mu``, or any
+        ``claim``.
 
         Args:
             mechanism: Called with one value, or with ``data``; if it has a parameter
                 ``rng``, it is given a numpy generator.
             pairs: The two values x and y, or with ``data`` the two records, that are
-                claimed to be hard to tell apart; they must differ.
-            epsilon: What is claimed for them.
-            delta: What is claimed for them.
+                claimed to be hard to distinguish; they must differ. Or a description of
+                the inputs (``dpaudit.testing.Rows`` and others), or many pairs.
+            epsilon: The claim (epsilon, delta)-DP.
+            delta: The claim (epsilon, delta)-DP; 0 if left out.
+            rho: The claim rho-zCDP.
+            mu: The claim mu-GDP.
+            claim: Any other guarantee, such as ``PrivacyCurve`` or ``RenyiDP``.
             data: A data set, for a function of one: list, tuple or array.
             index: Which of its records is x or y.
             seconds: About how long the audit may take.
@@ -303,23 +352,26 @@ class Auditor:
                 the message names them.
         """
         from dpaudit.errors import DpAuditError  # noqa: PLC0415 (only if needed)
-        from dpaudit.testing.functions import audit_function  # noqa: PLC0415
 
         __tracebackhide__ = True
         self._count()
+        options: dict[str, Any] = {
+            "budget": self._budget(seconds, calls),
+            "raising": tuple(raising),
+            "allow_unseen": allow_unseen,
+            "key": self._key(),
+        }
         try:
-            found = audit_function(
-                mechanism,
-                neighbours=_neighbours(pairs, data, index),
-                claim=_claim(epsilon, delta),
-                # Bonferroni's inequality: the shares add up to the run's alpha.
-                alpha=self._run.alpha / self._run.audits,
-                budget=self._budget(seconds, calls),
-                must_catch=must_catch,
-                raising=tuple(raising),
-                allow_unseen=allow_unseen,
-                key=self._key(),
+            options["claim"] = _claim(
+                claim, epsilon=epsilon, delta=delta, rho=rho, mu=mu
             )
+            found: FunctionResult | SequentialResult
+            if isinstance(pairs, tuple) and self._run.state is None:
+                neighbours = _neighbours(pairs, data, index)
+                found = self._fixed(mechanism, neighbours, must_catch, options)
+            else:
+                many = _pairs(pairs, data, index)
+                found = self._sequential(mechanism, many, must_catch, options)
         except DpAuditError as error:
             raise pytest.fail.Exception(f"dp_audit: {error}", pytrace=False) from None
         self._keep(found)
@@ -328,6 +380,60 @@ class Auditor:
             name = getattr(inner, "__name__", type(mechanism).__name__)
             pytest.fail(f"{name}: {self._summary(found)}", pytrace=False)
         return found
+
+    def _fixed(
+        self,
+        mechanism: Callable[..., object],
+        neighbours: Neighbours,
+        must_catch: float | None,
+        options: dict[str, Any],
+    ) -> FunctionResult:
+        """Audit with a fixed number of calls."""
+        from dpaudit.testing.functions import audit_function  # noqa: PLC0415
+
+        __tracebackhide__ = True
+        return audit_function(
+            mechanism,
+            neighbours=neighbours,
+            # Bonferroni's inequality: the shares add up to the run's alpha.
+            alpha=self._run.alpha / self._run.audits,
+            must_catch=must_catch,
+            **options,
+        )
+
+    def _sequential(
+        self,
+        mechanism: Callable[..., object],
+        pairs: list[Pair],
+        must_catch: float | None,
+        options: dict[str, Any],
+    ) -> SequentialResult:
+        """Audit until the claim is refuted, over all runs if evidence is kept."""
+        from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+        from dpaudit.testing.sequential import audit_sequentially  # noqa: PLC0415
+
+        __tracebackhide__ = True
+        if must_catch is not None:
+            raise InvalidInputError(
+                "must_catch is for one pair of inputs without --dp-audit-state; leave "
+                "it out"
+            )
+        run, state = self._run, None
+        if run.state is not None:
+            state = run.state / self._file_name()
+        return audit_sequentially(
+            mechanism,
+            pairs=pairs,
+            alpha=run.alpha if state is not None else run.alpha / run.audits,
+            state=state,
+            **options,
+        )
+
+    def _file_name(self) -> str:
+        """Return a name for files of this audit."""
+        plain = re.sub(r"[^\w.-]+", "_", self._item.nodeid, flags=re.ASCII)
+        digest = hashlib.sha256(self._item.nodeid.encode()).hexdigest()[:8]
+        return f"{plain[:_LONGEST]}-{digest}-{self._made}"
 
     def _count(self) -> None:
         allowed = self._run.declared[self._item.nodeid]
@@ -354,28 +460,35 @@ class Auditor:
             return Calls(calls=fixed)
         return Seconds(seconds=self._run.seconds if seconds is None else seconds)
 
-    def _keep(self, found: FunctionResult) -> None:
+    def _keep(self, found: FunctionResult | SequentialResult) -> None:
         """Keep the result where -v, junitxml and people find it."""
         summary = self._summary(found)
         self._item.user_properties.append((_PROPERTY, summary.replace("\n", " ")))
         if not found.refuted:
             self._item.add_report_section("call", "dp_audit", summary)
         folder = self._run.folder
-        if folder is not None:
+        audit = getattr(found, "audit", None)
+        if folder is not None and audit is not None:
             from dpaudit import _files  # noqa: PLC0415 (as light as pytest without it)
 
             folder.mkdir(parents=True, exist_ok=True)
-            plain = re.sub(r"[^\w.-]+", "_", self._item.nodeid, flags=re.ASCII)
-            digest = hashlib.sha256(self._item.nodeid.encode()).hexdigest()[:8]
-            path = folder / f"{plain[:_LONGEST]}-{digest}-{self._made}.json"
-            _files.write(path, found.audit.to_json() + "\n")
+            path = folder / f"{self._file_name()}.json"
+            _files.write(path, audit.to_json() + "\n")
 
-    def _summary(self, found: FunctionResult) -> str:
+    def _summary(self, found: FunctionResult | SequentialResult) -> str:
         seed = _Seed(
             text=self._run.seed.text, calls=found.calls, audits=self._run.audits
         )
+        if self._run.state is not None:  # evidence of earlier runs has no seed
+            return "\n".join([*found.sentences(), *_code_of(found)])
         again = f"{_command(self._item, self._run)} --dp-audit-seed={seed}"
-        return "\n".join([*found.sentences(), f"To repeat: {again}"])
+        return "\n".join([*found.sentences(), *_code_of(found), f"To repeat: {again}"])
+
+
+def _code_of(found: FunctionResult | SequentialResult) -> list[str]:
+    """Return the code of the inputs that refuted a claim, if it is known."""
+    code = getattr(found, "code", "")
+    return [f"The inputs:\n{code}"] if found.refuted and code else []
 
 
 def _command(item: pytest.Item, run: _Run) -> str:
@@ -409,14 +522,61 @@ def _neighbours(
     return OneRecord(data=data, index=index, x=pairs[0], y=pairs[1])
 
 
-def _claim(epsilon: float, delta: float) -> PureDP | ApproxDP:
+def _pairs(
+    pairs: tuple[object, object] | Schema | Iterable[Pair],
+    data: object,
+    index: int | None,
+) -> list[Pair]:
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+    from dpaudit.testing.neighbours import Schema, neighbouring_pairs  # noqa: PLC0415
+    from dpaudit.testing.sequential import Pair  # noqa: PLC0415
+
+    if isinstance(pairs, tuple):
+        neighbours = _neighbours(pairs, data, index)
+        return [Pair(f"the pair {pairs!r}"[:_LONGEST], neighbours)]
+    if not isinstance(pairs, Schema):
+        pairs = list(pairs)
+        if not all(isinstance(pair, Pair) for pair in pairs):
+            raise InvalidInputError(
+                "pairs must be two inputs (x, y), a description of inputs such as "
+                f"Rows(...), or a list of Pair, got pairs={pairs!r}"
+            )
+    return neighbouring_pairs(pairs)
+
+
+def _claim(
+    claim: Guarantee | None,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+    mu: float | None,
+) -> Guarantee:
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
     from dpaudit.privacy.guarantees import (  # noqa: PLC0415
         Adjacency,
         ApproxDP,
+        GaussianDP,
         PureDP,
+        ZeroConcentratedDP,
     )
 
+    named = {"epsilon": epsilon, "rho": rho, "mu": mu, "claim": claim}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) != 1 or (delta is not None and epsilon is None):
+        raise InvalidInputError(
+            "pass one claim: epsilon=... (perhaps with delta=...), rho=..., mu=... or "
+            f"claim=...; got {', '.join(given) or 'none'}"
+        )
     # An input is replaced by another, whatever that does to a data set in it.
-    if delta == 0:
-        return PureDP(epsilon=epsilon, adjacency=Adjacency.REPLACE_ONE)
-    return ApproxDP(epsilon=epsilon, delta=delta, adjacency=Adjacency.REPLACE_ONE)
+    replaced = Adjacency.REPLACE_ONE
+    if rho is not None:
+        return ZeroConcentratedDP(rho=rho, adjacency=replaced)
+    if mu is not None:
+        return GaussianDP(mu=mu, adjacency=replaced)
+    if claim is not None:
+        return claim
+    assert epsilon is not None  # one of them was given
+    if not delta:
+        return PureDP(epsilon=epsilon, adjacency=replaced)
+    return ApproxDP(epsilon=epsilon, delta=delta, adjacency=replaced)

@@ -491,3 +491,131 @@ def test_loading_the_plugin_imports_nothing_heavy():
         check=True,
     )
     assert not {"numpy", "scipy", "dpaudit"} & set(json.loads(done.stdout))
+
+
+def test_claims_of_every_kind(suite):
+    done = suite("""
+    import numpy as np
+    from dpaudit import Adjacency, RenyiDP
+
+    def noisy(value, rng):
+        return round(64 * (value + rng.normal() * 0.5))
+
+    def test_rho(dp_audit):
+        dp_audit(noisy, pairs=(0, 1), rho=0.5, calls=2000)
+
+    def test_mu(dp_audit):
+        dp_audit(noisy, pairs=(0, 1), mu=1.0, calls=2000)
+
+    def test_delta(dp_audit):
+        dp_audit(noisy, pairs=(0, 1), epsilon=1.0, delta=0.13, calls=2000)
+
+    def test_renyi(dp_audit):
+        claim = RenyiDP(
+            orders=np.array([2.0, 4.0]),
+            epsilons=np.array([4.0, 8.0]),
+            adjacency=Adjacency.REPLACE_ONE,
+        )
+        dp_audit(noisy, pairs=(0, 1), claim=claim, calls=2000)
+    """)
+    done.assert_outcomes(passed=1, failed=3)
+    done.stdout.fnmatch_lines(["*(method whole claim)*"])
+
+
+@pytest.mark.parametrize(
+    "claim", ["", "epsilon=1.0, rho=1.0", "delta=0.1", "mu=1.0, delta=0.1"]
+)
+def test_one_claim_is_asked_for(suite, claim):
+    done = suite(f"""
+    def test_it(dp_audit):
+        dp_audit(honest, pairs=(0, 1), {claim})
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*pass one claim: epsilon=*"])
+
+
+def test_described_inputs_need_no_pair(suite):
+    done = suite("""
+    from dpaudit.testing import Integers, Rows
+
+    def total(values, rng):
+        kept = [1000 if v == 9 else min(v, 1) for v in values]
+        return sum(kept) + int(rng.geometric(0.64)) - int(rng.geometric(0.64))
+
+    def test_it(dp_audit):
+        inputs = Rows(columns=Integers(low=0, high=9), max_length=8)
+        dp_audit(total, pairs=inputs, epsilon=1.03, calls=40_000)
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        ["total: Claim refuted*", "E-value *", "*The inputs:*", "x = *9*", "y = *"]
+    )
+
+
+NIGHTLY = """
+    def small(bit):
+        return bit if random.random() < 1 / (1 + math.exp(-2.0)) else 1 - bit
+
+    def test_small(dp_audit):
+        dp_audit(small, pairs=(0, 1), epsilon=1.0, calls=100)
+
+    def test_other(dp_audit):
+        dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=100)
+"""
+
+
+def test_evidence_is_kept_from_run_to_run(suite, pytester):
+    """The coins are new in every run; 100 calls are learned from, the next are bet."""
+    outcomes = []
+    for _ in range(20):
+        done = suite(NIGHTLY, "--dp-audit-state=kept", seed="-q")
+        outcomes.append(done.parseoutcomes())
+        if "failed" in outcomes[-1]:
+            break
+    assert outcomes[0] == {"passed": 2}
+    assert outcomes[-1] == {"passed": 1, "failed": 1}
+    done.stdout.fnmatch_lines(
+        [
+            "dp_audit: evidence is kept in *kept; alpha = 0.001 for each test over *",
+            "small: Claim refuted*",
+            "Evidence of * runs and * calls in epoch 1, at level 0.000608 of 0.001 *",
+        ]
+    )
+    shown = command("nightly", "kept", cwd=pytester.path)
+    assert shown.returncode == 1
+    assert "REFUTED" in shown.stdout
+    assert "not refuted" in shown.stdout
+    name = next(n for n in shown.stdout.splitlines() if "test_small" in n).strip()
+    again = command(
+        "nightly", "kept", "--reset", name, "--why", "1.2", cwd=pytester.path
+    )
+    assert again.returncode == 0
+    assert "it was reset: 1.2" in again.stdout
+    after = json.loads(command("nightly", "kept", "--json", cwd=pytester.path).stdout)
+    assert [each["refuted"] for each in after["tests"][name]] == [True, False]
+    repeated = suite(NIGHTLY, "--dp-audit-state=kept")
+    repeated.stderr.fnmatch_lines(["*needs new coins in every run*"])
+
+
+def command(*words, cwd):
+    return subprocess.run(
+        [sys.executable, "-c", "from dpaudit.cli import app; app()", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nightly", "nowhere"], "there is no folder"),
+        (["nightly", "."], "no evidence of nightly tests"),
+        (["nightly", ".", "--reset", "it"], "takes the name of a test"),
+    ],
+)
+def test_a_folder_without_evidence_is_refused(tmp_path, words, message):
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())

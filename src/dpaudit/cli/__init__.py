@@ -13,6 +13,7 @@ from dpaudit.cli.evidence import evidence
 from dpaudit.cli.explain import explain
 from dpaudit.cli.gaps import gaps
 from dpaudit.cli.merge import merge
+from dpaudit.cli.nightly import nightly
 from dpaudit.cli.plan import plan
 from dpaudit.cli.register import register
 from dpaudit.cli.report import report
@@ -33,6 +34,7 @@ app = typer.Typer(
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Before a run": [which, plan, register],
     "After a run": [audit, bound, explain, report],
+    "Tests of functions": [nightly],
     "Large tables": [tally, merge],
     "Check and combine": [evidence, verify, combine],
     "Study a mechanism": [gaps],

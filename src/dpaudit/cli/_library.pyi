@@ -88,6 +88,9 @@ from dpaudit.tables.tally import conclude_scores as conclude_scores
 from dpaudit.tables.tally import tally_files as tally_files
 from dpaudit.tables.tally_json import tally_from_json as tally_from_json
 from dpaudit.tables.tally_json import tally_to_json as tally_to_json
+from dpaudit.testing.nightly import Epoch as Epoch
+from dpaudit.testing.nightly import epochs as epochs
+from dpaudit.testing.nightly import reset as reset
 from dpaudit.theory.gap_levels import Estimate as Estimate
 from dpaudit.theory.gap_levels import GapLevel as GapLevel
 from dpaudit.theory.gap_levels import Gaps as Gaps
