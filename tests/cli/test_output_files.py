@@ -29,6 +29,7 @@ INPUTS = {
     "evidence": {"result", "key", "scores", "sign", "files"},
     "explain": {"result"},
     "merge": {"tallies", "design"},
+    "nightly": {"folder"},
     "register": {"program"},
     "report": {"result"},
     "tally": {"scores", "design", "key"},

@@ -1,7 +1,7 @@
 """The bound for guesses decided call by call: a test of the whole claim at once.
 
-Every canary has a run of its own, a call. A rule fixed before the calls looks at one
-call's output and guesses its coin, or abstains. With E the outputs for which it guesses
+Every canary has a run of its own, a call. A rule fixed before the calls guesses a
+call's coin from its output, or abstains. With E the outputs for which it guesses
 "included" and F those for which it guesses "excluded", a guess is correct with
 probability ``a = (P(E | y) + P(F | x)) / 2`` and wrong with probability ``b = (P(E | x)
 + P(F | y)) / 2``, and calls are independent.

@@ -17,7 +17,7 @@ evidence grows.
 
 The bet is that of the likelihood ratio between the frequencies that are expected and
 the nearest point of the line: its wealth grows fastest. Events are chosen as in
-``events.py``, again and again from all calls made so far; guessers that look at later
+``events.py``, again and again from all calls made so far; guessers that use later
 calls are left out, since a bet may depend on the past only.
 
 Reference: Ville's inequality; Larsson, Ramdas and Ruf, "The numeraire e-variable and
@@ -45,7 +45,7 @@ from dpaudit.testing.guessers import LEARNERS, Learner, Scorer
 
 __all__ = ["FIRST_CALLS", "Bet", "Bettor", "SeenEvent"]
 
-# Guessers that look at one call only, and are learned quickly.
+# Guessers that use one call only, and are learned quickly.
 _LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {
         name: LEARNERS[name]

@@ -153,8 +153,8 @@ class FunctionResult:
         """Return in a sentence how many guesses were correct, and their features."""
         right, made = self.audit.reading.correct_and_guesses()
         return (
-            f"Of {made} guesses about {self.calls} calls {right} were correct, made "
-            f"from {FEATURES_USED[self.guesser]}."
+            f"Of {made} guesses about {self.audit.design.canaries} calls {right} were "
+            f"correct, made from {FEATURES_USED[self.guesser]}."
         )
 
     def strength(self) -> str:

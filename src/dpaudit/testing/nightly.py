@@ -10,7 +10,7 @@ reset after a fix, and if the file of the last epoch is missing, damaged or was 
 Epoch k has the level ``alpha 6 / (pi k)^2``. These add up to alpha, so a true claim is
 ever refuted with probability at most alpha, in all epochs together. Only if the whole
 folder is lost, and with it the number of the epoch, does that no longer hold; the first
-run in an empty folder says so.
+run in an empty folder warns of it.
 
 The files are JSON. Outputs in them are those of the function under test, on the inputs
 of the test.
