@@ -11,9 +11,11 @@ import sys
 
 import pytest
 import scipy.optimize  # noqa: F401 (once; each inner run forgets what it imported)
+from typer.testing import CliRunner
 
 import dpaudit.testing.functions  # noqa: F401
 from dpaudit import Result
+from dpaudit.cli import app
 
 pytest_plugins = ["pytester"]
 
@@ -564,7 +566,7 @@ NIGHTLY = """
 """
 
 
-def test_evidence_is_kept_from_run_to_run(suite, pytester):
+def test_evidence_is_kept_from_run_to_run(suite):
     """The coins are new in every run; 100 calls are learned from, the next are bet."""
     outcomes = []
     for _ in range(20):
@@ -581,30 +583,22 @@ def test_evidence_is_kept_from_run_to_run(suite, pytester):
             "Evidence of * runs and * calls in epoch 1, at level 0.000608 of 0.001 *",
         ]
     )
-    shown = command("nightly", "kept", cwd=pytester.path)
-    assert shown.returncode == 1
+    shown = command("nightly", "kept")
+    assert shown.exit_code == 1
     assert "REFUTED" in shown.stdout
     assert "not refuted" in shown.stdout
     name = next(n for n in shown.stdout.splitlines() if "test_small" in n).strip()
-    again = command(
-        "nightly", "kept", "--reset", name, "--why", "1.2", cwd=pytester.path
-    )
+    again = command("nightly", "kept", "--reset", name, "--why", "1.2")
     assert again.returncode == 0
     assert "it was reset: 1.2" in again.stdout
-    after = json.loads(command("nightly", "kept", "--json", cwd=pytester.path).stdout)
+    after = json.loads(command("nightly", "kept", "--json").stdout)
     assert [each["refuted"] for each in after["tests"][name]] == [True, False]
     repeated = suite(NIGHTLY, "--dp-audit-state=kept")
     repeated.stderr.fnmatch_lines(["*needs new coins in every run*"])
 
 
-def command(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-c", "from dpaudit.cli import app; app()", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
+def command(*words):
+    return CliRunner().invoke(app, list(words))
 
 
 @pytest.mark.parametrize(
@@ -615,7 +609,8 @@ def command(*words, cwd):
         (["nightly", ".", "--reset", "it"], "takes the name of a test"),
     ],
 )
-def test_a_folder_without_evidence_is_refused(tmp_path, words, message):
-    done = command(*words, cwd=tmp_path)
-    assert done.returncode == 2
+def test_a_folder_without_evidence_is_refused(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    done = command(*words)
+    assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())

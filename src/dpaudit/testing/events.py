@@ -16,7 +16,7 @@ be chosen. If no event contradicts the claim, the one with the highest expected 
 bound is taken.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, inf, log
@@ -150,32 +150,6 @@ class _Candidate:
         """Whether only one coin is ever guessed."""
         return inf in (self.up, self.down)
 
-    def event(self, claim: Guarantee, *, calls: int, doubt: float) -> Event:
-        """Return the event with cautious frequencies."""
-        v, w, n = self.correct, self.wrong, calls
-        low = float(special.betaincinv(v + 0.5, n - v + 0.5, doubt))
-        high = float(special.betaincinv(w + 0.5, n - w + 0.5, 1 - doubt))
-        growth, line = divergence(low, high, claim, one_sided=self.one_sided)
-        return Event(
-            name=self.name,
-            up=self.up,
-            down=self.down,
-            line=line,
-            growth=growth,
-            correct=low,
-            wrong=high,
-        )
-
-    def could_refute(
-        self, claim: Guarantee, *, calls: int, audited: int, alpha: float
-    ) -> bool:
-        """Return whether the test would refute the claim if all were correct."""
-        made = (self.correct + self.wrong) / calls
-        if not made:
-            return False
-        growth, _ = divergence(made, 0.0, claim, one_sided=self.one_sided)
-        return audited * growth >= -_LEAST_SURPRISING * log(alpha)
-
 
 def choose_event(
     held_out: Mapping[str, NDArray[np.float64]],
@@ -197,26 +171,124 @@ def choose_event(
         doubts: The quantiles of the frequencies: the first counts at which an event
             contradicts the claim.
     """
-    n = len(bits)
     candidates = [
         each
         for name, scores in held_out.items()
         for each in _candidates(name, np.nan_to_num(scores), bits)
     ]
-    events: list[Event] = []
-    for doubt in doubts:
-        events = [each.event(claim, calls=n, doubt=doubt) for each in candidates]
-        best = max(events, key=lambda event: event.growth, default=None)
-        if best is not None and best.growth > 0:
-            return best
-    able = [
-        (_expected_bound(event, one_sided=each.one_sided), event)
-        for each, event in zip(candidates, events, strict=True)
-        if each.could_refute(claim, calls=n, audited=calls, alpha=alpha)
-    ]
-    if not able:
+    if not candidates:
         return _always(next(iter(held_out)), claim)
-    return max(able, key=lambda pair: pair[0])[1]
+    n, counted = len(bits), _Counted.of(candidates)
+    for doubt in doubts:
+        correct, wrong = counted.cautious(n, doubt)
+        growth, lines = counted.divergences(correct, wrong, claim)
+        best = int(np.argmax(growth))
+        if growth[best] > 0:
+            break
+    else:
+        made = (counted.correct + counted.wrong) / n
+        reached, _ = counted.divergences(made, np.zeros_like(made), claim)
+        able = calls * reached >= -_LEAST_SURPRISING * log(alpha)
+        if not able.any():
+            return _always(next(iter(held_out)), claim)
+        share = np.where(counted.one_sided, 0.5, 1.0)
+        bounds = _expected_bounds(correct, wrong, lines, share)
+        best = int(np.argmax(np.where(able, bounds, -inf)))
+    chosen = candidates[best]
+    return Event(
+        name=chosen.name,
+        up=chosen.up,
+        down=chosen.down,
+        line=lines.number(best),
+        growth=float(growth[best]),
+        correct=float(correct[best]),
+        wrong=float(wrong[best]),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Counted:
+    """The counts of all candidates."""
+
+    correct: NDArray[np.float64]
+    wrong: NDArray[np.float64]
+    one_sided: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, candidates: Sequence[_Candidate]) -> "_Counted":
+        """Return the counts of candidates."""
+        return cls(
+            correct=np.array([each.correct for each in candidates]),
+            wrong=np.array([each.wrong for each in candidates]),
+            one_sided=np.array([each.one_sided for each in candidates]),
+        )
+
+    def cautious(
+        self, calls: int, doubt: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return frequencies of correct and wrong guesses at cautious quantiles."""
+        v, w, n = self.correct, self.wrong, calls
+        low = special.betaincinv(v + 0.5, np.maximum(n - v, 0) + 0.5, doubt)
+        high = special.betaincinv(w + 0.5, np.maximum(n - w, 0) + 0.5, 1 - doubt)
+        return low, high
+
+    def divergences(
+        self,
+        correct: NDArray[np.float64],
+        wrong: NDArray[np.float64],
+        claim: Guarantee,
+    ) -> tuple[NDArray[np.float64], Line]:
+        """Return for each the divergence from the claim, and the line that decides."""
+        growth = np.zeros(len(correct))
+        slope, intercept = np.zeros_like(growth), np.zeros_like(growth)
+        for one_sided in (False, True):
+            which = np.flatnonzero(self.one_sided == one_sided)
+            found = _divergences(
+                correct[which], wrong[which], claim, one_sided=one_sided
+            )
+            growth[which], slope[which], intercept[which] = found
+        return growth, Line(slope=slope, intercept=intercept)
+
+
+def _divergences(
+    correct: NDArray[np.float64],
+    wrong: NDArray[np.float64],
+    claim: Guarantee,
+    *,
+    one_sided: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return signed divergences, and slope and intercept of the deciding lines."""
+    lines = event_limit(claim, one_sided=one_sided).lines
+    slopes, intercepts = np.atleast_1d(lines.slope), np.atleast_1d(lines.intercept)
+    table = Line(slope=slopes[:, np.newaxis], intercept=intercepts[:, np.newaxis])
+    scale = 1 / np.maximum(1.0, correct + wrong)
+    apart = signed_deviance(table, correct * scale, wrong * scale, 1) / 2
+    best = apart.argmax(axis=0)
+    growth = apart[best, np.arange(apart.shape[1])]
+    return growth, slopes[best], np.maximum(intercepts[best], 0.0)
+
+
+def divergence(
+    correct: float, wrong: float, claim: Guarantee, *, one_sided: bool
+) -> tuple[float, Line]:
+    """Return the signed divergence of frequencies from a claim, and its line."""
+    growth, slope, intercept = _divergences(
+        np.array([correct]), np.array([wrong]), claim, one_sided=one_sided
+    )
+    return float(growth[0]), Line(slope=float(slope[0]), intercept=float(intercept[0]))
+
+
+def _expected_bounds(
+    correct: NDArray[np.float64],
+    wrong: NDArray[np.float64],
+    lines: Line,
+    share: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return about the epsilons that events would show at their lines' deltas."""
+    excess = correct - np.asarray(lines.intercept)
+    possible = (excess > 0) & (np.asarray(lines.intercept) < share)
+    return np.where(possible, np.log(np.maximum(excess, 1e-300) / wrong), -inf)
 
 
 def _always(name: str, claim: Guarantee) -> Event:
@@ -290,24 +362,6 @@ class _Side:
         """Return how many calls are as confident as the one of this rank."""
         rank = min(rank, len(self.least) - 1)
         return int(np.searchsorted(-self.least, -self.least[rank], side="right")) - 1
-
-
-def divergence(
-    correct: float, wrong: float, claim: Guarantee, *, one_sided: bool
-) -> tuple[float, Line]:
-    """Return the signed divergence from the claim, and the line that decides it."""
-    lines = event_limit(claim, one_sided=one_sided).lines
-    scale = 1 / max(1.0, correct + wrong)
-    apart = signed_deviance(lines, correct * scale, wrong * scale, 1) / 2
-    k = int(np.argmax(apart))
-    return float(apart[k]), lines.number(k)
-
-
-def _expected_bound(event: Event, *, one_sided: bool) -> float:
-    """Return about the epsilon that an event would show at the line's delta."""
-    delta = float(event.line.intercept) * (2 if one_sided else 1)
-    excess = event.correct - float(event.line.intercept)
-    return log(excess / event.wrong) if excess > 0 and delta < 1 else -inf
 
 
 @lru_cache(maxsize=4096)
