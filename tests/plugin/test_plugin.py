@@ -589,7 +589,7 @@ def test_evidence_is_kept_from_run_to_run(suite):
     assert "not refuted" in shown.stdout
     name = next(n for n in shown.stdout.splitlines() if "test_small" in n).strip()
     again = command("nightly", "kept", "--reset", name, "--why", "1.2")
-    assert again.returncode == 0
+    assert again.exit_code == 0
     assert "it was reset: 1.2" in again.stdout
     after = json.loads(command("nightly", "kept", "--json").stdout)
     assert [each["refuted"] for each in after["tests"][name]] == [True, False]
