@@ -207,9 +207,10 @@ ANSWERS: Final = {
     ),
     Have.FUNCTION: AuditAnswer(
         what="a function that should be private, such as one of a library",
-        shows="Whether two inputs can be distinguished better than the claim allows, "
-        "in a test suite, with one error rate for all its tests together.",
-        not_shown="Inputs other than those that the test names.",
+        shows="Whether two inputs can be distinguished better than the claim allows: "
+        "pure, (epsilon, delta), zCDP, Renyi or Gaussian. In a test suite, with one "
+        "error rate for all its tests, or over many nights.",
+        not_shown="Inputs other than those that the test names or describes.",
         lines=(
             "def test_laplace(dp_audit): dp_audit(laplace, pairs=(0, 1), epsilon=1.0)",
         ),
