@@ -1,6 +1,7 @@
 """Events chosen from calls with known coins, and audits of whole claims by them."""
 
 import math
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -14,8 +15,13 @@ from dpaudit import (
     Key,
     PrivacyCurve,
     RenyiDP,
+    RunByRun,
     ZeroConcentratedDP,
+    evidence_of,
+    seal,
+    verify,
 )
+from dpaudit.errors import InvalidRunError
 from dpaudit.game.rules import Sides
 from dpaudit.testing import Calls, OneRecord, OneValue, audit_function
 from dpaudit.testing.events import choose_event, detectable_epsilon, least_calls
@@ -182,3 +188,29 @@ def test_an_audit_is_repeated_by_its_number_of_calls_and_key():
         key=Key(key),
     )
     assert first.calls in (1000, 1001, 1002)
+
+
+def test_evidence_of_it_can_be_verified_and_holds_no_other_rule():
+    function, claim = FAULTS["zcdp"]
+    key = Key(bytes(range(1, 33)))
+    result = audit_function(
+        function,
+        neighbours=OneValue(x=0, y=1),
+        claim=claim,
+        alpha=1e-3,
+        budget=Calls(calls=1200),
+        key=key,
+    )
+    evidence = evidence_of(result.audit, key=key, transcript=result.transcript)
+    assert "No check failed" in str(verify(seal(evidence)))
+    rules = result.audit.design.rules
+    easier = replace(rules, intercept=rules.intercept / 2)
+    with pytest.raises(InvalidRunError, match="slope, intercept and sides"):
+        easier.check_reading(result.audit.reading)
+
+
+def test_guesses_of_the_other_side_are_refused():
+    rules = RunByRun(slope=2.0, intercept=0.0, sides=Sides.INCLUDED)
+    with pytest.raises(InvalidRunError, match='only "included"'):
+        rules.stakes(np.array([1, -1, 0], np.int8), None)
+    assert not rules.are_stakes(np.array([-1], np.int8), np.ones(1))

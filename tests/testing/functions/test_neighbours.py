@@ -2,7 +2,9 @@
 
 import math
 from collections import Counter
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from dpaudit import Adjacency, Key, PureDP
@@ -33,7 +35,8 @@ ROWS = {
     "replaced": Rows(
         columns=Floats(low=0, high=1, nan=False), change="replace", size=6
     ),
-    "columns": Rows(columns=MIXED, max_length=12),
+    "three of a kind": Rows(columns=Floats(bits=32), distance=3, order="edits"),
+    "columns": Rows(columns=MIXED, max_length=12, min_length=1),
     "columns replaced": Rows(columns=MIXED, change="replace", distance=2, size=8),
     "users": Rows(
         columns={"id": Integers(), "v": Floats(low=0, high=9), "k": Strings()},
@@ -67,6 +70,7 @@ def test_every_pair_of_data_sets_is_neighbouring(name):
     for pair in pairs:
         x, y = (as_rows(v) for v in (pair.neighbours.x, pair.neighbours.y))
         assert max(len(x), len(y)) <= (schema.size or schema.max_length or 200)
+        assert min(len(x), len(y)) >= schema.min_length
         less, more = Counter(map(repr, x)), Counter(map(repr, y))
         gone, new = (less - more).total(), (more - less).total()
         if schema.change == "replace":
@@ -83,6 +87,66 @@ def test_every_pair_of_data_sets_is_neighbouring(name):
                 check(column, value)
         public = [j for j, column in enumerate(columns) if column.public]
         assert all(len({row[j] for row in [*x, *y]}) <= 1 for j in public)
+
+
+def test_shared_records_are_in_all_data_sets_and_count():
+    shared = (("p", 1), ("q", 1))
+    columns = {"key": Strings(values=("p", "q")), "n": Integers(low=0, high=9)}
+    for pair in every(Rows(columns=columns, max_length=6, shared=shared)):
+        for rows in (pair.neighbours.x, pair.neighbours.y):
+            assert rows[-2:] == [*shared]
+            assert len(rows) <= 6
+
+
+def test_order_counts_as_is_said():
+    def pairs(order):
+        rows = Rows(columns=Integers(), change="replace", order=order, size=4)
+        return [pair.neighbours for pair in every(rows)]
+
+    for pair in pairs("positions"):
+        assert sum(a != b for a, b in zip(pair.x, pair.y, strict=True)) == 1
+    for pair in pairs("edits"):
+        shifted = pair.x[1:] == pair.y[:-1]
+        assert shifted or sum(map(int.__ne__, pair.x, pair.y)) == 1
+    assert any(pair.x[1:] == pair.y[:-1] for pair in pairs("edits"))
+    free = pairs("free")
+    assert all((Counter(pair.x) - Counter(pair.y)).total() <= 1 for pair in free)
+    assert any(sorted(pair.x) == sorted(pair.y) for pair in free)
+
+
+def test_several_users_change_together():
+    columns = {"id": Integers(low=5, high=9), "v": Integers()}
+    schema = Rows(columns=columns, change="user", user="id", distance=2)
+    gone = [
+        {row[0] for row in pair.neighbours.x} - {row[0] for row in pair.neighbours.y}
+        for pair in every(schema)
+    ]
+    assert gone
+    assert all(users == {5, 6} for users in gone)
+
+
+def test_numbers_of_32_bits_stay_so_and_within_exact_distances():
+    values = Floats(bits=32, nan=False)
+    for pair in every(Value(values=values, distance=0.1)):
+        x, y = pair.neighbours.x, pair.neighbours.y
+        assert [x, y] == np.float32([x, y]).tolist()
+        assert abs(Fraction(x) - Fraction(y)) <= Fraction(0.1)
+    with pytest.raises(InvalidInputError, match="a number of 32 bits"):
+        Floats(low=0.1, bits=32)
+
+
+def test_monotonic_changes_have_one_direction():
+    numbers = Numbers(values=Floats(nan=False), norm="linf", monotonic=True)
+    pairs = [pair.neighbours for pair in every(numbers)]
+    for pair in pairs:
+        changes = [b - a for a, b in zip(pair.x, pair.y, strict=True)]
+        assert min(changes) >= 0 or max(changes) <= 0
+    assert any(len(pair.x) > 1 for pair in pairs)
+
+
+def test_setup_comes_first_in_the_code():
+    rows = Rows(columns=Integers(), code="tuple({rows})", setup="import math")
+    assert every(rows)[0].code.splitlines()[0] == "import math"
 
 
 def check(column, value):
@@ -155,7 +219,9 @@ def test_the_kinds_of_values_that_break_things_are_there():
     [
         (lambda: Integers(low=2, high=1), "low must be at most high"),
         (lambda: Rows(columns=Integers(), change="swap"), "change must be"),
+        (lambda: Rows(columns=Integers(), order="any"), "order must be"),
         (lambda: Rows(columns=MIXED, change="user", user="who"), "user must name"),
+        (lambda: Rows(columns=MIXED, change="user", user="x"), "more values than"),
         (lambda: Rows(columns=Integers(), size=4), "public size"),
         (lambda: Rows(columns=Integers(), distance=0), "distance"),
     ],
