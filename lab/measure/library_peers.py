@@ -30,15 +30,19 @@ Keras (``TF_USE_LEGACY_KERAS=1``, set below) and numpy 2.4, as dpaudit needs num
 it cannot be found, only dpaudit is run.
 
 It is run by its own runner, with a generator that returns the given pair, one trial and
-``failure_probability`` 0.001. The runner takes the larger of the lower bounds for both
-orders of the pair, each at that failure probability. Its testers read arrays, so places
-of an output are given as indicators; the histogram tester reads bins, chosen here for
-each fault. Samples are not processed by the runner. Settings: the hockey-stick tester's own
-defaults, and once more with 20 epochs instead of 2. For the Renyi tester, which tests
-pure claims, epochs, batches and learning rate are those of its unit tests, the order is
-2 and outputs are bounded by 1. The MMD tester refutes (epsilon, 0) only if a mean of values of at most 2 exceeds
-(e^epsilon - 1)^2, which is 2.95 for epsilon = 1. It is run once on the most calls, with
-a function that returns its input, and not on the faults if it does not refute that.
+``failure_probability`` 0.001, which its configuration describes as the probability of
+test failure for each trial. The runner takes the larger of the lower bounds for both
+orders of the pair, each computed with that failure probability. Samples are not
+processed by the runner.
+
+Its testers read arrays, so places of an output are given as indicators; the histogram
+tester reads bins, chosen here for each fault. The hockey-stick tester has its own
+defaults, and once more 20 epochs instead of 2. The Renyi tester tests pure claims only;
+epochs, batches and learning rate are those of its unit tests, the order is 2 and
+outputs are bounded by 1. The MMD tester refutes (epsilon, 0) only if a mean of values
+of at most 2 exceeds (e^epsilon - 1)^2, which is 2.95 for epsilon = 1. It is run once on
+the most calls, with a function that returns its input, and not on the faults if it does
+not refute that.
 """
 
 import argparse
