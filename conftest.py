@@ -9,10 +9,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Extras that do not go with all others: their examples run where their tests do; see
 # tests/conftest.py.
-APART = ("flower", "pfl")
+APART = {
+    "flower": "training/flower",
+    "opendp": "testing/opendp.py",
+    "pfl": "training/pfl",
+}
 _there = os.environ.get("DPAUDIT_TEST_EXTRAS", "").split()
 collect_ignore = [
-    f"src/dpaudit/training/{name}" for name in APART if name not in _there
+    f"src/dpaudit/{path}" for name, path in APART.items() if name not in _there
 ]
 
 # The same cases in every run, and no clock: a busy machine fails nothing.

@@ -47,9 +47,10 @@ install() { uv pip install --quiet "$@"; }
 main_environment() {
   environment main
   install torch==2.13.0
-  install -e '.[all,huggingface]' -e lab --group dev --group docs
+  install -e '.[all,huggingface,opendp]' -e lab --group dev --group docs
 }
 every_extra="opacus sweep ray tables accounting report sign jax lightning huggingface"
+every_extra="$every_extra opendp"
 export DPAUDIT_TEST_EXTRAS="$every_extra docs"
 
 # job NAME COMMAND: runs it beside others, as many at a time as there are cores; what it

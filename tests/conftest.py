@@ -20,6 +20,7 @@ _NEEDS = {
         "testing/conformance/test_jax_privacy_adapter.py",
     ],
     "pfl": ["training/pfl", "testing/conformance/test_pfl_adapter.py"],
+    "opendp": ["testing/opendp"],
     "flower": ["training/flower", "testing/conformance/test_flower_adapter.py"],
     "lightning": ["training/opacus/test_lightning.py"],
     "huggingface": [
@@ -60,8 +61,9 @@ _NEEDS = {
     ],
     "docs": ["docs", "golden"],  # the group of that name, and the checkout
 }
-# pfl cannot be beside jax-privacy, so it is tested where it is asked for.
-_COMMON = " ".join(extra for extra in _NEEDS if extra != "pfl")
+# pfl cannot be beside jax-privacy, and opendp pins polars, so they are tested where
+# they are asked for.
+_COMMON = " ".join(extra for extra in _NEEDS if extra not in ("opendp", "pfl"))
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", _COMMON).split()
 
 collect_ignore = [

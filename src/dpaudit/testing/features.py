@@ -346,7 +346,8 @@ def _numeric(output: object) -> NDArray[np.generic] | None:
         if type(output) not in (list, tuple) or kinds not in ({float}, {int}):
             return None
         array = np.array(output)  # not int64 if a whole number is too large
-        return array if array.dtype in (np.float64, np.int64) else None
+        wanted = np.int64 if kinds == {int} else np.float64
+        return array if array.dtype == wanted else None
     if isinstance(output, np.generic | np.ma.MaskedArray):
         return None
     values = _as_array(output)
