@@ -352,6 +352,7 @@ class Auditor:
                 the message names them.
         """
         from dpaudit.errors import DpAuditError  # noqa: PLC0415 (only if needed)
+        from dpaudit.testing.sequential import Pair  # noqa: PLC0415
 
         __tracebackhide__ = True
         self._count()
@@ -366,7 +367,10 @@ class Auditor:
                 claim, epsilon=epsilon, delta=delta, rho=rho, mu=mu
             )
             found: FunctionResult | SequentialResult
-            if isinstance(pairs, tuple) and self._run.state is None:
+            one = isinstance(pairs, tuple) and not any(
+                isinstance(each, Pair) for each in pairs
+            )
+            if isinstance(pairs, tuple) and one and self._run.state is None:
                 neighbours = _neighbours(pairs, data, index)
                 found = self._fixed(mechanism, neighbours, must_catch, options)
             else:
@@ -421,6 +425,11 @@ class Auditor:
         run, state = self._run, None
         if run.state is not None:
             state = run.state / self._file_name()
+            if run.copies > 1:
+                raise InvalidInputError(
+                    "evidence is kept by one worker for each test: leave out "
+                    "--dist=each, or --dp-audit-state"
+                )
         return audit_sequentially(
             mechanism,
             pairs=pairs,
@@ -531,11 +540,11 @@ def _pairs(
     from dpaudit.testing.neighbours import Schema, neighbouring_pairs  # noqa: PLC0415
     from dpaudit.testing.sequential import Pair  # noqa: PLC0415
 
-    if isinstance(pairs, tuple):
+    if isinstance(pairs, tuple) and not any(isinstance(p, Pair) for p in pairs):
         neighbours = _neighbours(pairs, data, index)
         return [Pair(f"the pair {pairs!r}"[:_LONGEST], neighbours)]
     if not isinstance(pairs, Schema):
-        pairs = list(pairs)
+        pairs = list[Any](pairs)
         if not all(isinstance(pair, Pair) for pair in pairs):
             raise InvalidInputError(
                 "pairs must be two inputs (x, y), a description of inputs such as "

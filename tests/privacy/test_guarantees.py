@@ -450,3 +450,11 @@ def test_a_renyi_claim_reads_back_from_a_design(claim):
     assert again == design
     assert again.claim == claim
     assert hash(again.claim) == hash(claim)
+
+
+@pytest.mark.parametrize("rho", [1e-20, 1e-16, 1e-12, 1e-6])
+def test_no_line_of_a_tiny_claim_is_below_the_identity(rho):
+    slopes, intercepts = ZeroConcentratedDP(rho=rho).event_lines()
+    at = np.linspace(0, 1, 101)
+    assert (intercepts + np.outer(at, slopes)).min() >= 0
+    assert (intercepts + np.outer(at, slopes) >= at[:, np.newaxis] - 1e-12).all()

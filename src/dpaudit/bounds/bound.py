@@ -117,6 +117,7 @@ class LowerBound:
     def confidence_text(self) -> str:
         """The confidence level and what it assumes, as text."""
         apart = " in independent runs" if self.method in _METHODS_OF_RUNS else ""
+        apart += " that are alike" if self.method == "whole claim" else ""
         return f"{confidence_text(self.alpha)}, for any mechanism{apart}"
 
 

@@ -189,6 +189,8 @@ class CountsAsMade(Reading):
 class EventCounts(Reading):
     """Numbers of correct and wrong guesses, each decided by one canary's own run.
 
+    Runs are independent and alike.
+
     Attributes:
         canaries: Canaries, each with its own run and its own fair coin.
         correct: Guesses that matched the coin.
@@ -619,9 +621,9 @@ at once, and these were made while coins were revealed; use the adaptive bound
 def check_order(slope: float, intercept: float) -> None:
     """Refuse a line that orders no outcomes."""
     _validate.nonnegative("slope", slope)
-    if not (0 <= intercept < 1 and slope < _LARGEST_WEIGHT):
+    if not (0 <= intercept < 1 and slope < _LARGEST_WEIGHT and slope + intercept > 0):
         raise InvalidInputError(
-            "intercept must be in [0, 1) and slope finite, got "
+            "intercept must be in [0, 1), slope finite, and not both 0, got "
             f"intercept={intercept!r}, slope={slope!r}"
         )
 

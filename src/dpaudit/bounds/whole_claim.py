@@ -4,7 +4,8 @@ Every canary has a run of its own, a call. A rule fixed before the calls guesses
 call's coin from its output, or abstains. With E the outputs for which it guesses
 "included" and F those for which it guesses "excluded", a guess is correct with
 probability ``a = (P(E | y) + P(F | x)) / 2`` and wrong with probability ``b = (P(E | x)
-+ P(F | y)) / 2``, and calls are independent.
++ P(F | y)) / 2``. Calls are independent and alike: a function that answers differently
+after some number of calls, as when a budget is spent, is not covered.
 
 A claim limits every event: ``P(E | y) <= g(P(E | x))``, and with x and y exchanged. The
 function g is the least of lines: ``delta + e^epsilon p`` and ``1 - e^-epsilon (1 -

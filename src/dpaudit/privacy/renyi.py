@@ -64,7 +64,7 @@ def event_lines(
     """
     pairs = [_tangents(orders, divergences, swapped=swapped) for swapped in (0, 1)]
     slopes, intercepts = (np.concatenate(each) for each in zip(*pairs, strict=True))
-    return slopes, intercepts
+    return np.append(slopes, 0.0), np.append(intercepts, 1.0)
 
 
 def _tangents(
@@ -85,8 +85,11 @@ def _tangents(
     beyond = _log_sum(a, q, p, swapped=swapped) >= (a - 1) * t
     slope = _slope(a, q, p, swapped=swapped)
     intercept = (q - slope * p) * (1 + np.sign(q - slope * p) * _OUTSIDE)
-    kept = beyond & np.isfinite(slope) & (slope >= 0)
-    return slope[kept], intercept[kept] + 1e-15
+    intercept += 1e-15
+    # No event is limited below its own probability: lines that are, by rounding, go.
+    above = (intercept >= 0) & (slope + intercept >= 1)
+    kept = beyond & above & np.isfinite(slope) & (slope >= 0)
+    return slope[kept], intercept[kept]
 
 
 def _log_sum(

@@ -1,9 +1,9 @@
 """An exact test of how often an event occurs, from many independent calls.
 
 Each call is answered correctly, answered wrongly, or not answered, independently of the
-others, with probabilities ``a``, ``b`` and ``1 - a - b``. The null hypothesis is ``a <=
-g(b)`` for a concave, nondecreasing, piecewise linear ``g`` with ``g(b) >= b``. Of ``n``
-calls ``V`` were answered correctly and ``W`` wrongly.
+others, with the same probabilities ``a``, ``b`` and ``1 - a - b``. The null hypothesis
+is ``a <= g(b)`` for a concave, nondecreasing, piecewise linear ``g`` with ``g(b) >=
+b``. Of ``n`` calls ``V`` were answered correctly and ``W`` wrongly.
 
 *Order.* A line ``(s, c)`` above ``g``, chosen before the calls, orders the outcomes:
 ``D(V, W)`` is the signed deviance (twice the log-likelihood ratio) between the observed

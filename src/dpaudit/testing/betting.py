@@ -196,8 +196,16 @@ class Bettor:
         correct, wrong = self._frequencies()
         return bet.growth(correct=correct, wrong=wrong)
 
-    def run(self, calls: int, rng: np.random.Generator) -> Iterator[int]:
-        """Make calls, batch by batch; yield how many there were after each batch."""
+    def run(
+        self, calls: int, coins: np.random.Generator, rng: np.random.Generator
+    ) -> Iterator[int]:
+        """Make calls, batch by batch; yield how many there were after each batch.
+
+        Args:
+            calls: How many.
+            coins: What decides which input a call gets.
+            rng: What the function may draw from.
+        """
         __tracebackhide__ = True
         end = self.calls + calls
         while self.calls < end:
@@ -205,12 +213,16 @@ class Bettor:
             size = max(_LEAST_BATCH, int(self.calls * _BATCH))
             if self.guesser is None:
                 size = max(1, FIRST_CALLS - len(self.bits))
-            coins = rng.integers(0, 2, min(size, end - self.calls))
-            table = collect(self.calling.run(coins, rng))
-            self._settle(table, coins)
-            self._keep(table, coins)
-            self.calls += len(coins)
-            yield len(coins)
+            chosen = coins.integers(0, 2, min(size, end - self.calls))
+            try:
+                table = collect(self.calling.run(chosen, rng))
+            except BaseException:
+                self._lose(len(chosen))
+                raise
+            self._settle(table, chosen)
+            self._keep(table, chosen)
+            self.calls += len(chosen)
+            yield len(chosen)
 
     def continue_from(
         self,
@@ -279,6 +291,12 @@ class Bettor:
         self._correct += correct
         self._wrong += wrong
         self._seen += len(coins)
+
+    def _lose(self, calls: int) -> None:
+        """Count a batch that broke off as wrong: its outcomes may have been any."""
+        bet = self._bet()
+        if bet is not None:
+            self.log_wealth += bet.log_factor(correct=0, wrong=calls, silent=0)
 
     def _keep(self, table: FeatureTable, coins: Bits) -> None:
         """Add a batch to the calls that are learned from; the oldest make room."""

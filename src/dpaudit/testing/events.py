@@ -42,7 +42,7 @@ __all__ = [
     "least_calls",
 ]
 
-_ALLOWANCE = 0.8  # of alpha: the p-value exceeds the binomial tail by up to a tenth
+_ALLOWANCE = 0.5  # of alpha: the p-value exceeds the binomial tail
 DOUBTS = (0.02, 0.1, 0.3)
 _THRESHOLDS = 32  # that are tried for each kind of guesser
 _RAREST = 10  # calls that reach the highest of them

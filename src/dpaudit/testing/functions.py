@@ -12,7 +12,8 @@ on the claim.
 - *All other claims* (delta above 0, zCDP, Renyi, Gaussian, curves): one run may leak
   everything at once with probability delta; calls that share nothing cannot. So each
   call is a run of its own, whose output alone decides whether it is guessed, and the
-  whole claim is tested at once (``bounds/whole_claim.py``).
+  whole claim is tested at once (``bounds/whole_claim.py``). Calls must be independent
+  and alike; bets (``sequential.py``) need neither.
 
 First the guesser is learned, on calls with separate coins: see ``guessers.py``. Then
 everything is fixed (the guesser, the numbers of calls and guesses), then the coins of

@@ -74,6 +74,7 @@ __all__ = [
 # Power at which a leak counts as detected if the best guesser were known; the guesser
 # is learned, and that may lose the difference to ``POWER``.
 _POWER = 0.97
+_POWER_OF_EVENT = 0.997  # an event is learned from fewer calls
 _GRADE_WIDTH = 0.25  # of log-odds; guesses that differ by less are equally confident
 # Quantiles of the accuracy; with abstentions the better ones may only be luckier.
 _QUANTILE = 0.1
@@ -158,7 +159,7 @@ class Aim:
         """Return the epsilon of the least detectable planted leak; None if none is."""
         if self.whole:
             return detectable_epsilon(
-                self.claim, calls=canaries, alpha=self.alpha, power=_POWER
+                self.claim, calls=canaries, alpha=self.alpha, power=_POWER_OF_EVENT
             )
         return _caught(self, canaries, guesses)
 

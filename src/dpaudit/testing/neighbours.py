@@ -291,6 +291,13 @@ class Rows:
         _one_of("order", self.order, ("positions", "edits", "free"))
         if self.change == "user":
             _check_user(self.user, self._named(), self.distance)
+        public = any(column.public for column in self._named().values())
+        if public and not self.shared:  # both data sets hold the public values
+            object.__setattr__(self, "min_length", max(1, self.min_length))
+        if self.size is not None and self.size > (self.max_length or self.size):
+            raise InvalidInputError(
+                f"size={self.size} is above max_length={self.max_length}"
+            )
         if self.size is not None and self.change != "replace":
             raise InvalidInputError(
                 f"data sets of the public size={self.size} are neighbours if records "
@@ -409,7 +416,8 @@ class Rows:
         """Return numbers of records beside the shared ones, at least one."""
         longest = self._longest()
         sizes = [self.size - len(self.shared)] if self.size else [3, longest, 16, 1]
-        return [n for n in dict.fromkeys(min(n, longest) for n in sizes) if n >= 1]
+        least = max(1, self.min_length)
+        return [n for n in dict.fromkeys(min(n, longest) for n in sizes) if n >= least]
 
     def _replacements(
         self, sizes: list[int], records: int, kinds: tuple[str, str, str]
@@ -687,6 +695,13 @@ class BitString:
     bits: int = 8
     max_weight: int | None = None
     same_length: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("bits", self.bits, least=8)
+        if self.bits % 8:
+            raise InvalidInputError(f"bits must be a multiple of 8, got {self.bits}")
+        if self.max_weight is not None:
+            _validate.whole_number("max_weight", self.max_weight, least=1)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield labelled pairs, the most telling first."""

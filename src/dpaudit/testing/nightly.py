@@ -20,8 +20,8 @@ import base64
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import log, pi
 from pathlib import Path
@@ -32,6 +32,7 @@ import numpy as np
 from dpaudit import _canonical, _files
 from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.betting import Bettor, SeenEvent
 from dpaudit.testing.features import Bits, FeatureTable
@@ -40,6 +41,7 @@ __all__ = ["Epoch", "Nightly", "binding_of", "epochs", "reset"]
 
 _FORM = "dpaudit.nightly.1"
 _FILE = re.compile(r"epoch-(\d{4,})\.json")
+_LOCK = "lock"
 _LATEST = "latest-epoch"  # a file with its number, in case that its evidence is lost
 _MOST_ROWS = 5000  # outputs that are kept for each pair,
 _MOST_VALUES = 100_000  # and places of them,
@@ -126,10 +128,22 @@ class Nightly:
         self._binding, self._pairs = binding, {pair["label"]: pair for pair in pairs}
 
     @classmethod
-    def open(cls, folder: Path, *, binding: dict[str, Any], alpha: float) -> Self:
-        """Return the evidence in a folder, in a new epoch if it cannot go on."""
+    @contextmanager
+    def open(
+        cls, folder: Path, *, binding: dict[str, Any], alpha: float
+    ) -> Iterator[Self]:
+        """Yield the evidence in a folder, which no other process can open meanwhile.
+
+        Two that go on from the same evidence would have two tries.
+        """
         if folder.exists() and not folder.is_dir():
             raise InvalidInputError(f"state must be a folder, and {folder} is a file")
+        with _locked(folder):
+            yield cls._read(folder, binding=binding, alpha=alpha)
+
+    @classmethod
+    def _read(cls, folder: Path, *, binding: dict[str, Any], alpha: float) -> Self:
+        """Return the evidence in a folder, in a new epoch if it cannot go on."""
         known = epochs(folder)
         plain, why = _last(folder, binding, alpha)
         if plain is not None:
@@ -157,6 +171,11 @@ class Nightly:
                 calls=pair["calls"],
                 log_wealth=pair["log_e_value"],
             )
+
+    def key_of_run(self, key: Key) -> Key:
+        """Return the key of this run: coins that come again would count twice."""
+        name = f"nightly {self.epoch.number} {self.epoch.runs} {self.epoch.calls}"
+        return Key(key.stream(name, 0, 32))
 
     def keep(self, bettors: Mapping[str, Bettor], *, level: float) -> None:
         """Write the evidence, as a whole file."""
@@ -212,6 +231,26 @@ def epochs(folder: Path) -> list[Epoch]:
     """Return the epochs of a folder whose files are as they were written."""
     found = [_read(_path(folder, number)) for number in sorted({*_numbers(folder)})]
     return [_epoch(plain) for plain in found if plain is not None]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder; the lock ends with the process that holds it."""
+    try:
+        import fcntl  # noqa: PLC0415
+    except ImportError:  # on Windows
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InvalidInputError(
+                f"another process uses the evidence in {folder}; two that go on from "
+                "it would have two tries, so run one after the other"
+            ) from error
+        yield
 
 
 def _level(alpha: float, number: int) -> float:

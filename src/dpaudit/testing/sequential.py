@@ -231,29 +231,26 @@ def audit_sequentially(  # noqa: PLR0913 (each is one thing that a test may fix)
         for pair in pairs
     ]
     labels = [pair.label for pair in pairs]
-    nightly = None
-    if state is not None:
-        bound_to = binding_of(function, claim, [_identity(pair) for pair in pairs])
-        nightly = Nightly.open(Path(state), binding=bound_to, alpha=alpha)
-        nightly.restore(dict(zip(labels, bettors, strict=True)))
-    level = alpha if nightly is None else nightly.epoch.alpha
-    before = sum(bettor.calls for bettor in bettors)
-    if nightly is None or not nightly.epoch.refuted:
-        try:
-            with seeded(key), progress_note("betting against the claim"):
-                _play(bettors, budget, level, key.generator("audit", 0))
-        finally:
-            # Also if the run breaks off: evidence that was lost must not be forgotten.
-            if nightly is not None:
-                nightly.keep(dict(zip(labels, bettors, strict=True)), level=level)
-    return _result(
-        pairs,
-        bettors,
-        claim,
-        level,
-        calls=sum(bettor.calls for bettor in bettors) - before,
-        epoch=None if nightly is None else nightly.epoch,
-    )
+    if state is None:
+        with seeded(key), progress_note("betting against the claim"):
+            _play(bettors, budget, alpha, key)
+        made = sum(bettor.calls for bettor in bettors)
+        return _result(pairs, bettors, claim, alpha, calls=made, epoch=None)
+    bound_to = binding_of(function, claim, [_identity(pair) for pair in pairs])
+    named = dict(zip(labels, bettors, strict=True))
+    with Nightly.open(Path(state), binding=bound_to, alpha=alpha) as nightly:
+        nightly.restore(named)
+        key, level = nightly.key_of_run(key), nightly.epoch.alpha
+        before = sum(bettor.calls for bettor in bettors)
+        if not nightly.epoch.refuted:
+            try:
+                with seeded(key), progress_note("betting against the claim"):
+                    _play(bettors, budget, level, key)
+            finally:
+                # Also if the run breaks off: no evidence may be forgotten.
+                nightly.keep(named, level=level)
+        made = sum(bettor.calls for bettor in bettors) - before
+        return _result(pairs, bettors, claim, level, calls=made, epoch=nightly.epoch)
 
 
 def _identity(pair: Pair) -> str:
@@ -277,16 +274,15 @@ def _checked(pairs: Sequence[Pair]) -> Sequence[Pair]:
     return pairs
 
 
-def _play(
-    bettors: list[Bettor], budget: Budget, alpha: float, rng: np.random.Generator
-) -> None:
+def _play(bettors: list[Bettor], budget: Budget, alpha: float, key: Key) -> None:
     """Bet in rounds until the mean wealth reaches 1 / alpha or the budget is spent."""
     __tracebackhide__ = True
     start, made = perf_counter(), 0
+    coins, rng = key.generator("sequential coins", 0), key.generator("audit", 0)
     live, size = list(bettors), _FIRST_CALLS
     while True:
         for bettor in live:
-            for calls in bettor.run(size, rng):
+            for calls in bettor.run(size, coins, rng):
                 made += calls
                 if _mean_log_wealth(bettors) >= -log(alpha):
                     return

@@ -95,7 +95,7 @@ def test_what_is_detected_is_what_the_test_detects(calls):
     found = detectable_epsilon(CLAIM, calls=calls, alpha=1e-3, power=0.97)
     most = 1 - 1 / (1 + math.e) * (1 - 0.02)  # g(b) = 1 - b
     counts = np.arange(calls + 1)
-    least = counts[stats.binom.sf(counts - 1, calls, most) <= 0.8e-3][0]
+    least = counts[stats.binom.sf(counts - 1, calls, most) <= 0.5e-3][0]
     power = stats.binom.sf(least - 1, calls, 1 / (1 + math.exp(-found)))
     assert power == pytest.approx(0.97, abs=1e-6)
     assert least_calls(CLAIM, alpha=1e-3) < calls

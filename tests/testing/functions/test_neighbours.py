@@ -252,3 +252,23 @@ def test_a_fault_is_found_without_being_told_the_pair(nullable, refuted):
     if refuted:
         assert "null" in result.pairs[0].label
         assert "None" in result.code
+
+
+def test_public_values_are_in_both_data_sets_and_lengths_are_kept():
+    public = Rows(columns=MIXED, max_length=6)
+    assert all(pair.neighbours.x and pair.neighbours.y for pair in every(public))
+    long = Rows(columns=Integers(low=0, high=9), change="replace", min_length=5)
+    assert min(len(pair.neighbours.x) for pair in every(long)) >= 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BitString(bits=12),
+        lambda: BitString(max_weight=0),
+        lambda: Rows(columns=Integers(), change="replace", size=9, max_length=5),
+    ],
+)
+def test_impossible_sizes_are_refused(make):
+    with pytest.raises(InvalidInputError):
+        make()

@@ -22,7 +22,8 @@ from dpaudit import (
 from dpaudit.bounds.whole_claim import event_limit
 from dpaudit.errors import InvalidInputError
 from dpaudit.testing import Calls, OneValue
-from dpaudit.testing.betting import Bet
+from dpaudit.testing.betting import Bet, Bettor
+from dpaudit.testing.calling import Calling
 from dpaudit.testing.nightly import epochs, reset
 from dpaudit.testing.sequential import Pair, audit_sequentially
 
@@ -307,3 +308,51 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "state").write_text("")
     with pytest.raises(InvalidInputError, match="must be a folder"):
         sequential(response(1.0), state=tmp_path / "state")
+
+
+def test_the_same_key_on_kept_evidence_makes_other_coins(tmp_path):
+    """Otherwise noise seeded from it would come again, and be known."""
+    found = [
+        sequential(
+            lambda value: np.random.normal(),  # noqa: NPY002 (as the function may)
+            calls=600,
+            state=tmp_path,
+        )
+        for _ in range(3)
+    ]
+    assert not any(result.refuted for result in found)
+    assert found[-1].log_e_value < 3
+
+
+def test_two_processes_do_not_use_the_same_evidence_at_once(tmp_path):
+    inside = []
+
+    def function(bit, rng):
+        if not inside:
+            inside.append(bit)
+            with pytest.raises(InvalidInputError, match="another process uses"):
+                nights(tmp_path, response(1.0), 1)
+        return response(1.0)(bit, rng)
+
+    nights(tmp_path, function, 1)
+    assert inside
+
+
+def test_a_batch_that_breaks_off_loses_what_it_could_have_lost():
+    calls = []
+
+    def breaks(bit, rng):
+        calls.append(bit)
+        if len(calls) > 700:
+            raise RuntimeError("broken")
+        return response(2.5)(bit, rng)
+
+    bettor = Bettor(
+        Calling(function=breaks, neighbours=BITS[0].neighbours, raising=()), PURE
+    )
+    batches = bettor.run(5000, np.random.default_rng(0), np.random.default_rng(1))
+    before = 0.0
+    with pytest.raises(RuntimeError, match="broken"):  # noqa: PT012 (batch by batch)
+        for _ in batches:
+            before = bettor.log_wealth
+    assert bettor.log_wealth < before - 1

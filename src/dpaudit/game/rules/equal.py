@@ -244,7 +244,7 @@ class RunByRun(Unstaked):
 
     Whether and what is guessed after a run is a function of that run's output, fixed
     before the runs: an event. The number of guesses is not fixed, and the whole claim
-    is tested at once (``dpaudit.bounds.whole_claim``).
+    is tested at once (``dpaudit.bounds.whole_claim``). Runs are independent and alike.
 
     Attributes:
         slope: The slope of the line that orders outcomes: ``correct - slope wrong``.
