@@ -136,6 +136,7 @@ class Floats:
                 raise InvalidInputError(
                     f"{name} must be a number of {self.bits} bits, got {name}={bound!r}"
                 )
+            object.__setattr__(self, name, float(bound))
 
     def typical(self) -> float:
         """Return an unremarkable value: the middle, or 1."""
