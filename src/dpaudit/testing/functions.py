@@ -29,7 +29,7 @@ and 2.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import final
 
 import numpy as np
@@ -84,6 +84,7 @@ _NO_EFFECT = (
 )
 _PARTS = 3  # of the calls learned from: two train a guesser, one evaluates it
 _MOST_CALLS_CROSS_VALIDATED = 10_000  # up to so many, each part evaluates in turn
+_UNEVEN = 4.0  # standard deviations of the mean rank of guesses, if calls are alike
 _VALUES_AT_ONCE = 4_000_000  # values of wide outputs held in memory at once
 
 
@@ -203,7 +204,8 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         InvalidInputError: An output cannot be compared with another, or has more places
             than are inspected.
         InvalidRunError: The budget is too small for the test to fail, or to detect the
-            required leak; or a leak is required and some places are not inspected.
+            required leak; or a leak is required and some places are not inspected; or
+            calls are seen not to be alike, and the test assumes it.
 
     Example:
         >>> from dpaudit import PureDP
@@ -243,6 +245,8 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         coins = Coins(key=key, count=choice.canaries).bits()
         outputs = _outputs(calling, coins, key, widths=table.widths, places=places)
     scores = scorer.scores(outputs)
+    if choice.event is not None:
+        _must_be_alike(choice.event.guesses(scores))
     not_seen = unseen(table, outputs)
     referee.submit(*choice.guesses(scores))
     transcript = referee.close()
@@ -272,6 +276,24 @@ def _must_see(table: FeatureTable, aim: Aim) -> None:
             f"a leak of epsilon = {aim.must_catch:g} must be caught, and could hide in "
             f"what is not read: {'; '.join(hidden)}; return the values "
             "themselves, fewer of them if they are too many, or leave must_catch out"
+        )
+
+
+def _must_be_alike(guesses: NDArray[np.int8]) -> None:
+    """Refuse calls among which guesses are not spread evenly, by their ranks.
+
+    The test of a whole claim holds for calls that are alike; a budget that is spent or
+    a state that builds up makes them differ.
+    """
+    n, made = len(guesses), np.flatnonzero(guesses)
+    if not 0 < len(made) < n:
+        return
+    spread = sqrt((n + 1) * (n - len(made)) / (12 * len(made)))
+    if abs(made.mean() - (n - 1) / 2) > _UNEVEN * spread:
+        raise InvalidRunError(
+            "calls are not alike: those whose outputs tell the inputs apart come "
+            "mostly early or mostly late, as when a budget is spent; make each call "
+            "start anew, or use audit_sequentially, which does not assume it"
         )
 
 

@@ -214,3 +214,19 @@ def test_guesses_of_the_other_side_are_refused():
     with pytest.raises(InvalidRunError, match='only "included"'):
         rules.stakes(np.array([1, -1, 0], np.int8), None)
     assert not rules.are_stakes(np.array([-1], np.int8), np.ones(1))
+
+
+def test_calls_that_are_seen_to_differ_are_refused():
+    """A budget of answers, spent in the first calls of the audit."""
+    left = [1500 + 60]  # 1500 calls are learned from
+
+    def limited(bit, rng):
+        left[0] -= 1
+        return response(bit, rng) if left[0] >= 0 else None
+
+    def response(bit, rng):
+        return bit if rng.random() < 0.73 else 1 - bit
+
+    claim = ApproxDP(epsilon=1.0, delta=1e-5, adjacency=REPLACE)
+    with pytest.raises(InvalidRunError, match="calls are not alike"):
+        audit(limited, claim, calls=3000)
