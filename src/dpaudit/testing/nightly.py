@@ -18,6 +18,7 @@ of the test.
 
 import base64
 import hashlib
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,6 @@ __all__ = ["Epoch", "Nightly", "binding_of", "epochs", "reset"]
 
 _FORM = "dpaudit.nightly.1"
 _FILE = re.compile(r"epoch-(\d{4,})\.json")
-_LOCK = "lock"
 _LATEST = "latest-epoch"  # a file with its number, in case that its evidence is lost
 _MOST_ROWS = 5000  # outputs that are kept for each pair,
 _MOST_VALUES = 100_000  # and places of them,
@@ -242,15 +242,18 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as file:
+    held = os.open(folder, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
             raise InvalidInputError(
                 f"another process uses the evidence in {folder}; two that go on from "
                 "it would have two tries, so run one after the other"
             ) from error
         yield
+    finally:
+        os.close(held)
 
 
 def _level(alpha: float, number: int) -> float:
